@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make sweep` and `make test` are all that a newcomer needs: both install what is missing first.
+
+.DELETE_ON_ERROR:
+.PHONY: sweep test setup lint benchmark lock clean help
+
+VENV := .venv
+BIN := $(VENV)/bin
+WORKLOAD ?= workloads/quick.toml
+
+# Debian packages: the compilers and libraries of the native parts, Python's venv, and the server under test.
+PACKAGES := build-essential clang llvm clang-format cmake ninja-build pkg-config bpftool \
+	libbpf-dev libelf-dev zlib1g-dev libclang-rt-14-dev \
+	python3-venv redis-server redis-tools fonts-dejavu-core git
+
+NATIVE := $(shell find harness/loadgen bpf -name '*.[ch]' -o -name CMakeLists.txt) CMakeLists.txt
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## /  make \1 - /p' Makefile
+
+sweep: setup ## run the quick workload on this kernel and print where its report lies
+	$(BIN)/forktail run $(WORKLOAD)
+
+test: setup lint ## run every check and test
+	$(BIN)/pytest
+
+setup: $(VENV)/installed ## install what is missing: Debian packages, a virtual environment, the native parts
+
+lint: setup ## check style, types and licence headers
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pre-commit run --all-files --show-diff-on-failure
+
+benchmark: setup ## measure speed and memory beside the peers
+	for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
+
+lock: setup ## write requirements.lock anew from pyproject.toml
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --output-file requirements.lock
+
+clean: ## remove what was built (results stay)
+	rm -rf build $(VENV)
+
+$(VENV)/packages: Makefile
+	@mkdir -p $(VENV)
+	@missing=$$(for package in $(PACKAGES); do \
+		dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || echo $$package; done); \
+	if [ -n "$$missing" ]; then \
+		[ "$$(id -u)" = 0 ] || { echo "Debian packages are missing; as root: apt-get install" $$missing; exit 3; }; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	fi
+	@touch $@
+
+$(VENV)/requirements: requirements.lock $(VENV)/packages
+	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
+	@touch $@
+
+$(VENV)/installed: $(VENV)/requirements pyproject.toml $(NATIVE)
+	$(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
