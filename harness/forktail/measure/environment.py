@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment of a run: everything of the host that can move a number, recorded as it was."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import platform
+import re
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import forktail
+from forktail.measure.proc import chosen, memory_bytes, read_text
+
+_THP = "/sys/kernel/mm/transparent_hugepage"
+_CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
+_PACKAGES = ("pydantic", "redis", "typer", "rich")
+
+
+def kernel_flavour(release: str) -> str:
+    """`default`, `odf` or `async-fork`, by the suffix that our kernels carry in their release."""
+    match = re.search(r"-forktail-(odf|async-fork|default)\b", release)
+    return match[1] if match else "default"
+
+
+def _config(release: str) -> bytes | None:
+    try:
+        return gzip.decompress(Path("/proc/config.gz").read_bytes())
+    except OSError:
+        pass
+    try:
+        return Path(f"/boot/config-{release}").read_bytes()
+    except OSError:
+        return None
+
+
+def kernel() -> dict[str, Any]:
+    """Release, build, flavour, command line and the digest of the configuration."""
+    name = os.uname()
+    config = _config(name.release)
+    hertz = re.search(rb"^CONFIG_HZ=(\d+)", config or b"", re.MULTILINE)
+    return {
+        "flavour": kernel_flavour(name.release),
+        "release": name.release,
+        "version": name.version,
+        "machine": name.machine,
+        "config_sha256": hashlib.sha256(config).hexdigest() if config else None,
+        "hz": int(hertz[1]) if hertz else None,
+        "preemption": "PREEMPT" if "PREEMPT" in name.version else "none",
+        "btf": Path("/sys/kernel/btf/vmlinux").exists(),
+        "boot_id": read_text("/proc/sys/kernel/random/boot_id"),
+    }
+
+
+def _cpu() -> dict[str, Any]:
+    info = read_text("/proc/cpuinfo") or ""
+    model = re.search(r"^model name\s*:\s*(.*)$", info, re.MULTILINE)
+    vulnerabilities = Path("/sys/devices/system/cpu/vulnerabilities")
+    mitigations = {path.name: read_text(path) for path in sorted(vulnerabilities.glob("*"))}
+    no_turbo = read_text("/sys/devices/system/cpu/intel_pstate/no_turbo")
+    boost = read_text("/sys/devices/system/cpu/cpufreq/boost")
+    return {
+        "model": model[1] if model else platform.processor(),
+        "online": read_text("/sys/devices/system/cpu/online"),
+        "usable": sorted(os.sched_getaffinity(0)),
+        "numa_nodes": read_text("/sys/devices/system/node/online"),
+        "smt": read_text("/sys/devices/system/cpu/smt/active"),
+        "governor": read_text(f"{_CPUFREQ}/scaling_governor"),
+        "turbo": {"0": True, "1": False}.get(no_turbo or "") if no_turbo else {"1": True, "0": False}.get(boost or ""),
+        "hypervisor": "hypervisor" in info,
+        "mitigations": mitigations,
+        "load_average": os.getloadavg(),
+    }
+
+
+def _memory() -> dict[str, Any]:
+    fields = memory_bytes()
+    return {
+        "total_bytes": fields.get("MemTotal"),
+        "available_bytes": fields.get("MemAvailable"),
+        "swap_bytes": fields.get("SwapTotal"),
+    }
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "transparent_hugepage": chosen(read_text(f"{_THP}/enabled")),
+        "transparent_hugepage_defrag": chosen(read_text(f"{_THP}/defrag")),
+        "overcommit_memory": read_text("/proc/sys/vm/overcommit_memory"),
+        "swappiness": read_text("/proc/sys/vm/swappiness"),
+        "ksm": read_text("/sys/kernel/mm/ksm/run"),
+        "numa_balancing": read_text("/proc/sys/kernel/numa_balancing"),
+        "compaction_proactiveness": read_text("/proc/sys/vm/compaction_proactiveness"),
+        "somaxconn": read_text("/proc/sys/net/core/somaxconn"),
+    }
+
+
+def _clock() -> dict[str, Any]:
+    base = "/sys/devices/system/clocksource/clocksource0"
+    return {
+        "source": read_text(f"{base}/current_clocksource"),
+        "monotonic_resolution_ns": round(time.clock_getres(time.CLOCK_MONOTONIC) * 1e9),
+        "monotonic_ns": time.monotonic_ns(),
+        "realtime_ns": time.time_ns(),
+    }
+
+
+def _disk(directory: Path) -> dict[str, Any]:
+    device = directory.stat().st_dev
+    mount = {"device": f"{os.major(device)}:{os.minor(device)}", "filesystem": None, "source": None}
+    for line in (read_text("/proc/self/mountinfo") or "").splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split()[2] == mount["device"]:
+            mount["filesystem"], mount["source"] = right.split()[:2]
+    return mount
+
+
+def environment(directory: Path) -> dict[str, Any]:
+    """Everything recorded of the host, as `environment.json`; `directory` is where the snapshot is written."""
+    return {
+        "schema": "forktail.environment/1",
+        "kernel": kernel() | {"command_line": read_text("/proc/cmdline")},
+        "cpu": _cpu(),
+        "memory": _memory(),
+        "settings": _settings(),
+        "disk": _disk(directory),
+        "clock": _clock(),
+        "versions": {
+            "forktail": forktail.__version__,
+            "python": platform.python_version(),
+            "distribution": platform.freedesktop_os_release().get("PRETTY_NAME"),
+            **{name: metadata.version(name) for name in _PACKAGES},
+        },
+    }
+
+
+def deviations(recorded: dict[str, Any]) -> list[str]:
+    """Sentences about settings that differ from what a comparable measurement pins, each with its mend."""
+    settings, memory, cpu = recorded["settings"], recorded["memory"], recorded["cpu"]
+    found = []
+    if settings["transparent_hugepage"] == "always":
+        found.append(
+            "Transparent huge pages are on for every process (the server switches them off for itself): "
+            "`echo never > /sys/kernel/mm/transparent_hugepage/enabled`."
+        )
+    if settings["overcommit_memory"] != "1":
+        found.append("vm.overcommit_memory is not 1, so a fork may be refused: `sysctl vm.overcommit_memory=1`.")
+    if memory["swap_bytes"]:
+        found.append("Swap is on, and a swapped page turns a query into a disk read: `swapoff -a`.")
+    if settings["ksm"] not in (None, "0"):
+        found.append("KSM merges pages behind the server's back: `echo 0 > /sys/kernel/mm/ksm/run`.")
+    if settings["numa_balancing"] not in (None, "0"):
+        found.append("NUMA balancing unmaps pages at random: `sysctl kernel.numa_balancing=0`.")
+    if cpu["governor"] not in (None, "performance"):
+        found.append(f"The CPU governor is {cpu['governor']}: `cpupower frequency-set -g performance`.")
+    if len(cpu["usable"]) < 4:
+        found.append(
+            f"{len(cpu['usable'])} CPUs are shared by the server, its snapshot child and the generator: "
+            "part of the snapshot's latency is waiting for a CPU, which a larger host does not show."
+        )
+    if cpu["hypervisor"]:
+        found.append("The host is a virtual machine: time taken by its neighbours appears as latency.")
+    return found

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""forktail-probe as the harness drives it: attach to the server, arm, hear of forks and windows, stop."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forktail.errors import EnvironmentLacks
+from forktail.measure.native import Native, find_native
+
+NAME = "forktail-probe"
+MEASUREMENTS = ("fork", "page_table_copy", "interruption", "fault", "run_queue", "window_end")
+REQUIRED = ("fork", "window_end")
+"""Without these a query cannot be classified, so there is nothing to run for."""
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A fork of the server as the probe saw it; `window_end_ns` is 0 while its child lives."""
+
+    start_ns: int
+    duration_ns: int
+    child: int
+    window_end_ns: int = 0
+
+
+class Probe:
+    """The probe at work on the server with the given pid."""
+
+    def __init__(self, pid: int, events: Path) -> None:
+        self.header: dict[str, Any] = {}
+        self.trailer: dict[str, Any] = {}
+        self.forks: list[Fork] = []
+        self._armed = 0
+        self.native = Native(NAME, [f"--pid={pid}", f"--events={events}"], self._on_event)
+        self.native.wait_for(lambda: bool(self.header), "its first word", 60)
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "ready":
+                self.header = event["header"]
+            case "armed":
+                self._armed += 1
+            case "fork":
+                self.forks.append(Fork(event["start_ns"], event["duration_ns"], event["child"]))
+            case "window_end":
+                self.forks = [
+                    Fork(fork.start_ns, fork.duration_ns, fork.child, event["t_ns"])
+                    if fork.child == event["child"] and fork.window_end_ns == 0
+                    else fork
+                    for fork in self.forks
+                ]
+            case "end":
+                self.trailer = event["trailer"]
+
+    def arm(self) -> None:
+        """Open the gates for the coming snapshot, and wait until they are open."""
+        before = self._armed
+        self.native.say("arm")
+        self.native.wait_for(lambda: self._armed > before, "being armed", 10)
+
+    def stop(self) -> dict[str, Any]:
+        """Detach; returns header and trailer together (docs/formats.md, `probe.json`)."""
+        self.native.say("stop")
+        self.native.wait(60)
+        return self.header | {"trailer": self.trailer}
+
+
+def dry_run() -> dict[str, Any]:
+    """The header that a probe would have on this host: the chosen and the rejected probe of each measurement."""
+    result = subprocess.run([find_native(NAME), "--dry-run"], capture_output=True, text=True, timeout=120)
+    if result.returncode != 0:
+        raise EnvironmentLacks(result.stderr.strip() or f"{NAME} --dry-run failed with exit code {result.returncode}.")
+    header: dict[str, Any] = json.loads(result.stdout)
+    return header

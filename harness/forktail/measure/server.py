@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server under test: a fresh process with the pinned configuration, and its end without a trace."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from forktail.errors import BadInput, EnvironmentLacks, ForktailError, RunFailed
+from forktail.measure.native import die_with_parent
+from forktail.measure.proc import process_bytes
+from forktail.workload import Workload
+
+ADDRESS = "127.0.0.1"
+_SPARE_CLIENTS = 32
+
+
+def find_server(workload: Workload) -> tuple[Path, str]:
+    """The server's program and version; EnvironmentLacks where it is missing or of another version."""
+    wanted = workload.server
+    found = shutil.which(wanted.path or "redis-server")
+    if found is None:
+        if wanted.path:
+            raise BadInput(f"server.path {wanted.path!r} is no program that can be run: mend the path.")
+        raise EnvironmentLacks("redis-server is not on PATH: `apt-get install redis-server`, or set server.path.")
+    try:
+        output = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=10).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"{found} does not answer --version ({error}): set server.path to a redis-server.") from error
+    match = re.search(r"\bv=([0-9][^ ]*)", output)
+    if match is None:
+        raise BadInput(f"{found} does not call itself a Redis server: set server.path to a redis-server.")
+    version = match[1]
+    if wanted.version and version != wanted.version:
+        raise BadInput(f"{found} is version {version}, but server.version is {wanted.version}: set server.path.")
+    return Path(found), version
+
+
+def parse_cpus(text: str) -> set[int]:
+    """CPU numbers of a list such as "0-3,8"; ValueError where it is no such list."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        cpus.update(range(int(first), int(last if dash else first) + 1))
+    return cpus
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server can listen on this port of the loopback address now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((ADDRESS, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        return int(probe.getsockname()[1])
+
+
+def configuration(workload: Workload, port: int, directory: Path) -> str:
+    """The server's configuration file: everything that moves a snapshot or a query is pinned."""
+    yes_no = {True: "yes", False: "no"}
+    lines = {
+        "bind": ADDRESS,
+        "port": str(port),
+        "protected-mode": "yes",
+        "daemonize": "no",
+        "dir": f'"{directory}"',
+        "dbfilename": "dump.rdb",
+        "logfile": f'"{directory / "server.log"}"',
+        "save": '""',
+        "appendonly": "no",
+        "maxmemory": "0",
+        "maxclients": str(workload.load.clients + _SPARE_CLIENTS),
+        "activedefrag": "no",
+        "activerehashing": "yes",
+        "disable-thp": "yes",
+        "oom-score-adj": "no",
+        "io-threads": str(workload.server.io_threads),
+        "rdbcompression": yes_no[workload.server.rdb_compression],
+        "rdbchecksum": yes_no[workload.server.rdb_checksum],
+        "rdb-save-incremental-fsync": "yes",
+        # Older engines stop writes after a failed save; the run must fail by its own words instead.
+        "stop-writes-on-bgsave-error": "no",
+    } | workload.server.config
+    return "".join(f"{name} {value}\n" for name, value in lines.items())
+
+
+class Server:
+    """A redis-server that this harness started: `directory` holds its configuration, log and RDB."""
+
+    def __init__(self, workload: Workload, directory: Path) -> None:
+        self.path, self.version = find_server(workload)
+        self.directory = directory
+        self.log = directory / "server.log"
+        self.rdb = directory / "dump.rdb"
+        self.port = workload.server.port or _free_port()
+        cpus = parse_cpus(workload.server.cpus) if workload.server.cpus else None
+        configuration_file = directory / "redis.conf"
+        directory.mkdir()
+        configuration_file.write_text(configuration(workload, self.port, directory), encoding="utf-8")
+
+        def prepare() -> None:
+            die_with_parent()
+            if cpus is not None:
+                os.sched_setaffinity(0, cpus)
+
+        self.process = subprocess.Popen(
+            [self.path, configuration_file],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+        self.pid = self.process.pid
+        self.client = redis.Redis(host=ADDRESS, port=self.port, socket_timeout=60, decode_responses=True)
+
+    def wait_until_ready(self, seconds: float = 15) -> None:
+        """Wait for the first PONG; RunFailed with the server's own last words if it does not come up."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if self.process.poll() is not None:
+                raise BadInput(f"{self.path} did not start: {self.last_words()}")
+            try:
+                self.client.ping()
+                return
+            except (redis.ConnectionError, redis.exceptions.BusyLoadingError) as error:
+                if time.monotonic() > deadline:
+                    raise RunFailed(f"{self.path} did not answer within {seconds:g} s: {error}.") from error
+                time.sleep(0.01)
+
+    def info(self, *sections: str) -> dict[str, Any]:
+        """INFO of the given sections, through redis-py; RunFailed when the server is gone."""
+        try:
+            reply: dict[str, Any] = self.client.info(*sections)
+        except redis.RedisError as error:
+            raise self.gone() or RunFailed(f"The server does not answer INFO ({error}).") from error
+        return reply
+
+    def bgsave(self) -> None:
+        """Trigger the snapshot; RunFailed when the server refuses, EnvironmentLacks when it could not fork."""
+        try:
+            self.client.bgsave()
+        except redis.ResponseError as error:
+            raise self.snapshot_failure(f"The server refused BGSAVE ({error})") from error
+        except redis.RedisError as error:
+            raise self.gone() or RunFailed(f"The server does not answer BGSAVE ({error}).") from error
+
+    def memory(self) -> dict[str, int]:
+        """`used_memory`, `rss_bytes` and `page_table_bytes` now."""
+        return {"used_memory": int(self.info("memory")["used_memory"])} | process_bytes(self.pid)
+
+    def gone(self) -> RunFailed | None:
+        """The sentence for a server that died, or None while it lives."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return RunFailed(f"The server (pid {self.pid}) {how} during the run: {self.last_words()}")
+
+    def snapshot_failure(self, what: str) -> ForktailError:
+        """The sentence for a snapshot that failed, with the server's reason and, where known, its mend."""
+        words = self.last_words()
+        if "No space left" in words:
+            return EnvironmentLacks(f"{what}: {words} Free space at {self.directory}, or choose another --out.")
+        if "Cannot allocate memory" in words:
+            return EnvironmentLacks(f"{what}: {words} Free memory, or set vm.overcommit_memory=1.")
+        return RunFailed(f"{what}: {words}")
+
+    def last_words(self) -> str:
+        """The last telling line of the server's log or, before it has one, of its output."""
+        lines: Iterable[str] = ()
+        if self.log.exists():
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        elif self.process.poll() is not None and self.process.stdout is not None:
+            lines = self.process.stdout.read().decode(errors="replace").splitlines()
+        telling = [line for line in lines if line.strip()]
+        faults = [line for line in telling if re.search(r"error|fail|can't|cannot|\*\*\*|>>>", line, re.IGNORECASE)]
+        line = (faults or telling or ["it left no word."])[-1].strip()
+        # Redis heads each line with pid, role, date and level, which say nothing here.
+        line = re.sub(r"^\d+:[A-Z] .*? [.\-*#] ", "", line)
+        return line if line.endswith((".", "!")) else line + "."
+
+    def end(self) -> None:
+        """End the server and its snapshot child, and drop the RDB: the run directory keeps only the truth."""
+        self.client.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        for leftover in [self.rdb, *self.directory.glob("temp-*.rdb")]:
+            leftover.unlink(missing_ok=True)

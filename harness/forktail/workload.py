@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workload: what one run does, read from TOML and validated whole before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
+
+from forktail.errors import BadInput
+from forktail.units import format_size, format_time, parse_size, parse_time
+
+KEY_BYTES = 8
+"""Every key is this wide (P, section 6.1: key 8 B), so 16^8 of them exist."""
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        return parse_size(value)
+    raise ValueError(f"a size needs its unit, as in '512MiB', and {value!r} has none")
+
+
+def _time(value: object) -> object:
+    if isinstance(value, str):
+        return parse_time(value)
+    raise ValueError(f"a time needs its unit, as in '30s', and {value!r} has none")
+
+
+Size = Annotated[int, BeforeValidator(_size), PlainSerializer(format_size)]
+"""Bytes; written with a unit."""
+
+Time = Annotated[int, BeforeValidator(_time), PlainSerializer(format_time)]
+"""Nanoseconds; written with a unit."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False)
+
+
+class Server(_Section):
+    """The store under test and the data it holds when the measurement starts."""
+
+    engine: Literal["redis"] = "redis"
+    path: str = Field(default="", description="the server's program; empty: redis-server on PATH")
+    version: str = Field(default="", description="the version that the program must be; empty: any")
+    port: int = Field(default=0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0: a free one")
+    cpus: str = Field(default="", description="CPUs of the server and its child, as in '0-3,8'; empty: all")
+    size: Size = Field(default=512 * 2**20, gt=0, description="payload: keys x value_size prefilled")
+    value_size: Size = Field(default=1024, gt=0, le=512 * 2**20)
+    value_entropy: float = Field(default=1.0, ge=0, le=1, description="share of a value's bytes that are random")
+    io_threads: int = Field(default=1, ge=1, le=128)
+    rdb_compression: bool = False
+    rdb_checksum: bool = True
+    config: dict[str, str] = Field(default={}, description="further lines of the server's configuration")
+
+    @property
+    def keys(self) -> int:
+        """How many keys are prefilled: the payload divided by the value's size."""
+        return self.size // self.value_size
+
+
+class Load(_Section):
+    """The open-loop load: a request is sent when due, whatever is outstanding."""
+
+    generator: Literal["forktail-load"] = "forktail-load"
+    rate: int = Field(default=10_000, gt=0, le=5_000_000, description="requests a second over all clients")
+    clients: int = Field(default=50, gt=0, le=10_000)
+    arrivals: Literal["constant", "poisson"] = "constant"
+    keys: Literal["uniform", "gaussian", "zipf"] = "uniform"
+    gaussian_mean: float = Field(default=0.5, ge=0, le=1, description="as a share of the key range")
+    gaussian_sigma: float = Field(default=0.125, gt=0, le=1, description="as a share of the key range")
+    zipf_theta: float = Field(default=0.99, gt=0, le=10)
+    set_get: str = Field(default="1:0", pattern=r"^[0-9]+:[0-9]+$", description="SETs to GETs, as in '1:10'")
+    writes: Literal["overwrite", "insert"] = "overwrite"
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    cpu: int = Field(default=-1, ge=-1, description="the generator's CPU; -1: any")
+    realtime: bool = Field(default=True, description="run the generator under SCHED_FIFO, so that it is not late")
+    spin: Time = Field(default=0, description="poll this long before each due time instead of sleeping")
+
+
+class Snapshot(_Section):
+    """When the server is told to fork."""
+
+    trigger: Literal["bgsave"] = "bgsave"
+    at: Time = Field(default=8 * 10**9, description="time of the first trigger, counted from the end of the warm-up")
+    count: int = Field(default=1, ge=1, le=1000)
+    every: Time = Field(default=60 * 10**9, gt=0, description="from one trigger to the next")
+
+
+class Run(_Section):
+    """How long the run lasts: at least `duration`, and until the last window has closed and cooled down."""
+
+    warm_up: Time = Field(default=2 * 10**9, description="queries of this time belong to no class")
+    duration: Time = Field(default=30 * 10**9, gt=0, description="measured time at least, the warm-up not counted")
+    cool_down: Time = Field(default=3 * 10**9, description="measured time after the last window's end at least")
+    limit: Time = Field(
+        default=300 * 10**9, gt=0, description="measured time at most: a window still open is truncated"
+    )
+
+
+class Workload(_Section):
+    """One run, whole. Every field has a default; a file names what differs."""
+
+    name: str = Field(default="", pattern=r"^[A-Za-z0-9._-]*$")
+    server: Server = Server()
+    load: Load = Load()
+    snapshot: Snapshot = Snapshot()
+    run: Run = Run()
+
+    @model_validator(mode="after")
+    def _agree(self) -> Workload:
+        faults = []
+        if self.server.keys < 1:
+            faults.append("server.size is smaller than server.value_size: not one key fits")
+        if self.server.keys >= 16**KEY_BYTES:
+            faults.append(f"server.size / server.value_size is {self.server.keys} keys, but only 16^{KEY_BYTES} exist")
+        last = self.snapshot.at + (self.snapshot.count - 1) * self.snapshot.every
+        if last >= self.run.limit:
+            faults.append(
+                f"the last snapshot is due at {format_time(last)}, but run.limit is {format_time(self.run.limit)}"
+            )
+        if self.run.duration > self.run.limit:
+            faults.append("run.duration is longer than run.limit")
+        if not any(int(part) for part in self.load.set_get.split(":")):
+            faults.append("load.set_get is 0:0, which asks for no query at all")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    match = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+    return f"did you mean {match[0]!r}?" if match else f"known are {', '.join(sorted(known))}."
+
+
+def _known_keys(location: tuple[str | int, ...]) -> list[str]:
+    model: type[BaseModel] = Workload
+    for part in location:
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            break
+        model = annotation
+    return list(model.model_fields)
+
+
+def _explain(error: ValidationError) -> list[str]:
+    lines = []
+    for fault in error.errors(include_url=False):
+        location = fault["loc"]
+        name = ".".join(str(part) for part in location)
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"{name} is not a known key: {_nearest(str(location[-1]), _known_keys(location[:-1]))}")
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            if fault["type"] != "value_error":
+                message += f" (given: {fault['input']!r})"
+            lines.append(f"{name}: {message}" if name else message)
+    return lines
+
+
+def _set(document: dict[str, Any], assignment: str) -> None:
+    """Apply one `--set key=value`; the value is TOML where it parses as such, else a bare string."""
+    key, equals, text = assignment.partition("=")
+    if not equals or not key.strip():
+        raise BadInput(f"--set {assignment!r} is no assignment: write it as in --set server.size=1GiB.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, last = key.strip().split(".")
+    place = document
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise BadInput(f"--set {assignment!r}: {section} is a value, not a section.")
+    place[last] = value
+
+
+def read_workload(path: Path, assignments: Iterable[str] = ()) -> Workload:
+    """Read a workload file, apply `--set` assignments, validate all of it at once.
+
+    Raises BadInput that lists every fault, one a line, each with its mend.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadInput(f"The workload {path} does not exist: give one of the files in workloads/.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"The workload {path} cannot be read ({error}): give a TOML file.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"The workload {path} is not TOML: {error}.") from error
+    for assignment in assignments:
+        _set(document, assignment)
+    document.setdefault("name", path.stem)
+    try:
+        return Workload.model_validate(document)
+    except ValidationError as error:
+        faults = _explain(error)
+        if len(faults) == 1:
+            raise BadInput(f"The workload {path}: {faults[0]}") from error
+        lines = "\n".join(f"  - {fault}" for fault in faults)
+        raise BadInput(f"The workload {path} has {len(faults)} faults:\n{lines}") from error
+
+
+def workload_toml(workload: Workload) -> str:
+    """The workload as TOML with every default spelled out: what `workload.toml` of a run directory holds."""
+    return tomli_w.dumps(workload.model_dump())

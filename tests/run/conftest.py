@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of the real command in a process of its own, watched for what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+FORKTAIL = Path(sys.executable).with_name("forktail")
+MARK = "FORKTAIL_TEST_RUN"
+
+TINY = """
+[server]
+size = "32MiB"
+[load]
+rate = 2_000
+clients = 10
+[snapshot]
+at = "1s"
+[run]
+warm_up = "500ms"
+duration = "3s"
+cool_down = "500ms"
+limit = "20s"
+"""
+
+
+@dataclass
+class Command:
+    """A `forktail` command under way; all that it starts carries a mark in its environment."""
+
+    process: subprocess.Popen[str]
+    mark: str
+
+    def finish(self, seconds: float = 60) -> tuple[int, str, str]:
+        output, errors = self.process.communicate(timeout=seconds)
+        return self.process.returncode, output, errors
+
+    def started(self) -> dict[int, str]:
+        """Every living process with this command's mark, itself left out: pid and program."""
+        found = {}
+        for directory in Path("/proc").iterdir():
+            if not directory.name.isdigit() or int(directory.name) == self.process.pid:
+                continue
+            try:
+                if f"{MARK}={self.mark}".encode() in (directory / "environ").read_bytes():
+                    found[int(directory.name)] = (directory / "comm").read_text().strip()
+            except OSError:
+                continue
+        return found
+
+    def wait_for(self, condition: Callable[[], object], seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"ended early: {self.process.communicate()}"
+            assert time.monotonic() < deadline, "the moment that the test waits for did not come"
+            time.sleep(0.01)
+
+    def pid_of(self, program: str) -> int:
+        """The pid of the marked process that runs `program`, waited for."""
+        self.wait_for(lambda: program in self.started().values())
+        return next(pid for pid, name in self.started().items() if name == program)
+
+    def orphans(self, seconds: float = 5) -> dict[int, str]:
+        """What is still alive; a process that was killed may take a moment to go."""
+        deadline = time.monotonic() + seconds
+        while (left := self.started()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+
+Start = Callable[..., Command]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start `forktail` with arguments; `before` puts a command such as unshare in front of it."""
+    commands: list[Command] = []
+
+    def begin(*arguments: str | Path, before: Sequence[str] = (), **environment: str) -> Command:
+        mark = uuid.uuid4().hex
+        process = subprocess.Popen(
+            [*before, FORKTAIL, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | environment | {MARK: mark},
+            start_new_session=True,
+        )
+        commands.append(Command(process, mark))
+        return commands[-1]
+
+    yield begin
+    for command in commands:
+        for pid in [
+            *command.started(),
+            *([] if command.process.poll() is not None else [command.process.pid]),
+        ]:
+            os.kill(pid, signal.SIGKILL)
+        command.process.wait()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A workload of a few seconds."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path

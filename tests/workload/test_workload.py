@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workload file: every fault named at once, with its mend, and the file written back whole."""
+
+from pathlib import Path
+
+import pytest
+
+from forktail.errors import BadInput
+from forktail.workload import Workload, read_workload, workload_toml
+
+ROOT = Path(__file__).parents[2]
+
+
+def _write(directory: Path, text: str) -> Path:
+    path = directory / "some.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "workloads").rglob("*.toml")), ids=lambda path: path.stem)
+def test_each_shipped_workload_is_valid(path: Path) -> None:
+    assert read_workload(path).name == path.stem
+
+
+def test_written_workload_reads_back_the_same(tmp_path: Path) -> None:
+    workload = read_workload(ROOT / "workloads" / "quick.toml", ["server.size=2GiB", 'server.config.hz="100"'])
+    assert read_workload(_write(tmp_path, workload_toml(workload))) == workload
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    assert read_workload(_write(tmp_path, "")) == Workload(name="some")
+
+
+def test_set_overrides_the_file() -> None:
+    workload = read_workload(ROOT / "workloads" / "quick.toml", ["load.rate=123", "load.arrivals=poisson"])
+    assert (workload.load.rate, workload.load.arrivals) == (123, "poisson")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[server]\nsise = '1GiB'", "server.sise is not a known key: did you mean 'size'?"),
+        ("[servre]\nsize = '1GiB'", "servre is not a known key: did you mean 'server'?"),
+        ("[server]\nsize = '1s'", "server.size: '1s' is no size"),
+        ("[server]\nsize = 1024", "server.size: a size needs its unit"),
+        ("[run]\nduration = '1MiB'", "run.duration: '1MiB' is no time"),
+        ("[load]\nrate = 0", "load.rate: Input should be greater than 0 (given: 0)"),
+        ("[load]\narrivals = 'bursty'", "load.arrivals: Input should be 'constant' or 'poisson'"),
+        ("[load]\nset_get = '1to10'", "load.set_get: String should match pattern"),
+        ("[load]\nset_get = '0:0'", "asks for no query at all"),
+        ("[server]\nsize = '1KiB'\nvalue_size = '1MiB'", "not one key fits"),
+        ("[snapshot]\nat = '500s'", "the last snapshot is due at 500s, but run.limit is 300s"),
+        ("[run]\nduration = '301s'", "run.duration is longer than run.limit"),
+        ("[server", "is not TOML"),
+    ],
+)
+def test_each_fault_is_named(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_workload(_write(tmp_path, text))
+    assert sentence in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_workload(_write(tmp_path, "[server]\nsise = '1GiB'\n[load]\nrate = -1\n[run]\nduration = '3'"))
+    assert "has 3 faults" in str(caught.value)
+
+
+@pytest.mark.parametrize("assignment", ["server.size", "=1GiB", "name.size=1GiB"])
+def test_no_assignment(assignment: str) -> None:
+    with pytest.raises(BadInput, match=r"--set"):
+        read_workload(ROOT / "workloads" / "quick.toml", ["name='a'", assignment])
+
+
+def test_missing_file_names_itself(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.toml does not exist"):
+        read_workload(tmp_path / "nowhere.toml")
