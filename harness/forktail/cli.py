@@ -114,11 +114,11 @@ def _conclude(run: Path, as_json: bool) -> None:
 
     summary = analyse(run)
     if as_json:
-        _print_json(summary)
+        _print_json(summary.document)
     else:
         print_summary(summary)
         print(f"\nReport: {run / 'report.html'}")
-    if not summary["valid"]:
+    if not summary.valid:
         raise typer.Exit(1)
 
 

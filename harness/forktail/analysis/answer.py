@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer to "why is the tail slow?", in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forktail.analysis.attribute import CAUSES, PARTS, STALLS
+from forktail.analysis.classify import NORMAL, SNAPSHOT
+from forktail.analysis.quantity import share_text, significant, time_text
+from forktail.analysis.result import BANDS, Result, Tail
+from forktail.analysis.statistics import rank
+
+_NAMES = {
+    "client_lag": "the load generator's own lateness",
+    "run_queue": "waiting for a CPU",
+    "interruption": "page-table copies outside fork",
+    "cow_fault": "copy-on-write faults",
+    "unexplained": "nothing that the probe saw",
+}
+_NOTABLE = 1.2
+"""A p99 less than this many times the normal one is told as unchanged."""
+_NEARLY_ALL, _WORTH_TELLING = 0.85, 0.10
+"""A cause of this share is the only one told; causes of less than the other share are left to the table."""
+
+
+def tail_parts(tail: Tail) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The summed parts of the slowest 1 % of snapshot queries, shape (len(PARTS),), ns."""
+    summed: np.ndarray[tuple[int], np.dtype[np.int64]] = tail.parts_ns[BANDS.index("99") + 1 :].sum(axis=0)
+    return summed
+
+
+def excess_shares(parts_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> dict[str, float]:
+    """The share of each cause in all time that is not service, a stall together with the queueing behind it."""
+    total = int(parts_ns.sum()) - int(parts_ns[PARTS.index("service")])
+    shares = {}
+    for cause in CAUSES:
+        if cause != "service":
+            own = parts_ns[PARTS.index(cause)] + (parts_ns[PARTS.index(f"behind_{cause}")] if cause in STALLS else 0)
+            shares[cause] = int(own) / total if total else 0.0
+    return shares
+
+
+def answer(result: Result) -> str:
+    """One or two sentences on what the snapshot did to p99 and what the slowest 1 % waited for."""
+    tail = result.tail
+    if not result.snapshots:
+        return "No fork was seen, so this run cannot say what a snapshot does to latency."
+    if tail is None:
+        return "No query was answered within the snapshot's window, so there is no tail to explain."
+    return f"{_change(result)} {_cause(result, tail)} {_slowest(tail)}"
+
+
+def _change(result: Result) -> str:
+    normal, snapshot = result.sorted_ns[NORMAL], result.sorted_ns[SNAPSHOT]
+    p99 = int(snapshot[rank(len(snapshot), "99") - 1])
+    if not len(normal):
+        return f"Snapshot p99 is {time_text(p99)}."
+    usual = int(normal[rank(len(normal), "99") - 1])
+    times = p99 / max(usual, 1)
+    if times >= _NOTABLE:
+        return (
+            f"While the snapshot is taken, p99 rises {significant(times)} times, from {time_text(usual)} to "
+            f"{time_text(p99)}."
+        )
+    return (
+        f"The snapshot does not raise p99: it is {time_text(p99)} while it is taken, and {time_text(usual)} otherwise."
+    )
+
+
+def _cause(result: Result, tail: Tail) -> str:
+    shares = excess_shares(tail_parts(tail))
+    by_share = sorted(shares, key=lambda cause: -shares[cause])
+    if not any(shares.values()):
+        return "The slowest 1 % of snapshot queries waited for nothing but their own service."
+    leading = by_share[0]
+    if shares[leading] >= _NEARLY_ALL:
+        behind = " and the queueing behind it" if leading in STALLS else ""
+        return (
+            f"{share_text(shares[leading])} of the excess latency of the slowest 1 % of snapshot queries is "
+            f"{_named(leading, result)}{behind}."
+        )
+    told = [cause for cause in by_share if shares[cause] >= _WORTH_TELLING]
+    terms = [f"{share_text(shares[cause])} is {_named(cause, result)}" for cause in told]
+    listed = " and ".join(part for part in (", ".join(terms[:-1]), terms[-1]) if part)
+    behind = ", each with the queueing behind it" if any(cause in STALLS for cause in told) else ""
+    return f"Of the excess latency of the slowest 1 % of snapshot queries {listed}{behind}."
+
+
+def _named(cause: str, result: Result) -> str:
+    if cause != "fork":
+        return _NAMES[cause]
+    longest = max(fork.fork_ns for fork in result.snapshots)
+    length = ("up to " if len(result.snapshots) > 1 else "") + time_text(longest)
+    return f"fork ({length} during which the server answered nobody)"
+
+
+def _slowest(tail: Tail) -> str:
+    parts = tail.slowest_parts[0]
+    shares = excess_shares(parts)
+    leading = max(shares, key=lambda cause: shares[cause])
+    what = "the fork" if leading == "fork" else _NAMES[leading]
+    if leading in STALLS:
+        what += " and the queueing behind it"
+    return f"The slowest one took {time_text(int(parts.sum()))}, {share_text(shares[leading])} of its excess by {what}."

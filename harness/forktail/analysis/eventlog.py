@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event log `events.bin`: what the kernel did to the server during a run (docs/formats.md)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forktail.errors import BadInput
+
+_MAGIC = b"FTELOG\0\0"
+_VERSION = 1
+_HEADER = struct.Struct("<8s4I5Q")
+_ANEW = "copy the run directory again, or run again."
+
+EVENT = np.dtype(
+    [
+        ("start", "<u8"),
+        ("duration", "<u8"),
+        ("context", "<u8"),
+        ("aux", "<u8"),
+        ("sequence", "<u4"),
+        ("tgid", "<u4"),
+        ("tid", "<u4"),
+        ("cpu", "<u2"),
+        ("kind", "<u2"),
+    ]
+)
+
+
+class Kind(IntEnum):
+    """What an event tells; the values are those of the file."""
+
+    FORK = 1
+    PAGE_TABLE_COPY = 2
+    INTERRUPTION = 3
+    FAULT = 4
+    RUN_QUEUE = 5
+    CHILD_EXIT = 6
+    WINDOW_END = 7
+    RENAME = 8
+
+
+Events = npt.NDArray[Any]
+"""Records of dtype EVENT."""
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """The events of a run sorted by start, and what is known of their completeness."""
+
+    server: int
+    """The server's tgid in the root PID namespace."""
+    attach_ns: int
+    events: Events
+    gaps: dict[int, int]
+    """Events lost per CPU, by the holes in that CPU's sequence numbers; CPUs without a hole are absent."""
+
+    def of(self, kind: Kind) -> Events:
+        """The events of one kind: of the server itself, or of any process where the kind is the child's."""
+        chosen = self.events["kind"] == kind
+        if kind not in (Kind.CHILD_EXIT, Kind.RENAME):
+            chosen &= self.events["tgid"] == self.server
+        of_kind: Events = self.events[chosen]
+        return of_kind
+
+
+def ends(events: Events) -> npt.NDArray[np.int64]:
+    """The end of each event, ns."""
+    ended: npt.NDArray[np.int64] = (events["start"] + events["duration"]).astype(np.int64)
+    return ended
+
+
+def read_event_log(path: Path) -> EventLog:
+    """Read and verify an event log; every fault is a BadInput that names the file."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(_HEADER.size)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}): {_ANEW}") from error
+    if len(head) < _HEADER.size:
+        raise BadInput(f"{path} ends inside its header ({size} of {_HEADER.size} bytes): {_ANEW}")
+    magic, version, header_bytes, record_bytes, server, records, attach_ns, *_ = _HEADER.unpack(head)
+    if magic != _MAGIC:
+        raise BadInput(f"{path} is not an event log (its magic is {magic!r}): {_ANEW}")
+    if version != _VERSION:
+        raise BadInput(
+            f"{path} is an event log of version {version}, but this forktail reads version {_VERSION}: "
+            "use the forktail that wrote it."
+        )
+    if (header_bytes, record_bytes) != (_HEADER.size, EVENT.itemsize):
+        raise BadInput(
+            f"{path} claims a header of {header_bytes} and records of {record_bytes} bytes, "
+            f"not {_HEADER.size} and {EVENT.itemsize}: {_ANEW}"
+        )
+    expected = _HEADER.size + records * EVENT.itemsize
+    if size != expected:
+        raise BadInput(f"{path} should be {expected} bytes for its {records} records, but is {size}: {_ANEW}")
+
+    events = np.fromfile(path, dtype=EVENT, offset=_HEADER.size, count=records)
+    _verify(path, events)
+    gaps = _gaps(path, events)
+    return EventLog(server, attach_ns, events[np.argsort(events["start"], kind="stable")], gaps)
+
+
+def _verify(path: Path, events: Events) -> None:
+    unknown = (events["kind"] < min(Kind)) | (events["kind"] > max(Kind))
+    if unknown.any():
+        first = int(np.argmax(unknown))
+        raise BadInput(f"{path}: record {first} has the unknown kind {events['kind'][first]}: {_ANEW}")
+    beyond = (events["start"] >= 2**62) | (events["duration"] >= 2**62)
+    if beyond.any():
+        raise BadInput(f"{path}: record {int(np.argmax(beyond))} has no CLOCK_MONOTONIC time: {_ANEW}")
+
+
+def _gaps(path: Path, events: Events) -> dict[int, int]:
+    """Count the sequence numbers missing between the first and the last seen of each CPU.
+
+    A loss before the first or after the last event of a CPU leaves no hole: the trailer's counts show that one.
+    """
+    gaps = {}
+    for cpu in np.unique(events["cpu"]):
+        sequence = np.sort(events["sequence"][events["cpu"] == cpu]).astype(np.int64)
+        steps = np.diff(sequence)
+        if (steps == 0).any():
+            raise BadInput(
+                f"{path}: CPU {cpu} has the sequence number {sequence[int(np.argmin(steps))]} twice: {_ANEW}"
+            )
+        missing = int((steps - 1).sum())
+        if missing:
+            gaps[int(cpu)] = missing
+    return gaps

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a run, each a function from the result to a matplotlib Figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from forktail.analysis.attribute import PARTS
+from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.quantity import count_text, size_text, time_text
+from forktail.analysis.querylog import OK
+from forktail.analysis.result import BANDS, Result
+from forktail.analysis.run import number, section
+from forktail.analysis.statistics import log2_histogram, rank
+from forktail.analysis.window import Snapshot
+
+Int64 = npt.NDArray[np.int64]
+
+# Okabe and Ito's palette, told apart by colour-blind readers too.
+COLOURS = {NORMAL: "#0072B2", SNAPSHOT: "#D55E00", WARMUP: "#999999"}
+_PART_COLOURS = {
+    "client_lag": "#000000",
+    "fork": "#D55E00",
+    "behind_fork": "#F2B48C",
+    "interruption": "#CC79A7",
+    "behind_interruption": "#EBCBDB",
+    "cow_fault": "#009E73",
+    "behind_cow_fault": "#99D8C7",
+    "run_queue": "#0072B2",
+    "behind_run_queue": "#99C7E0",
+    "service": "#BBBBBB",
+    "unexplained": "#FFFFFF",
+}
+PART_NAMES = {
+    "client_lag": "generator late",
+    "fork": "fork",
+    "behind_fork": "queueing behind fork",
+    "interruption": "page-table interruption",
+    "behind_interruption": "queueing behind interruptions",
+    "cow_fault": "copy-on-write fault",
+    "behind_cow_fault": "queueing behind faults",
+    "run_queue": "waiting for a CPU",
+    "behind_run_queue": "queueing behind waits for a CPU",
+    "service": "service",
+    "unexplained": "unexplained",
+}
+_WINDOW, _FORK = "#FBF3D0", "#B9B4A5"
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+_DOTS = 2000
+_ZOOM_DOTS = 20_000
+
+Draw = Callable[[Result], Figure]
+
+
+def _styled(draw: Draw) -> Draw:
+    @wraps(draw)
+    def drawn(result: Result) -> Figure:
+        with matplotlib.rc_context(_STYLE):
+            return draw(result)
+
+    return drawn
+
+
+def _setting(result: Result) -> str:
+    """What was measured, for a title: kernel, size, load."""
+    run = result.run
+    kernel = f"{run.kernel.get('flavour') or 'unknown'} fork, Linux {run.kernel.get('release') or 'unknown'}"
+    store = f"{run.server.get('engine') or 'server'} {run.server.get('version') or ''}".strip()
+    payload = number(run.server, "payload_bytes")
+    size = f", {size_text(payload)}" if payload else ""
+    load = f"{count_text(run.queries.rate)} queries/s over {run.queries.connections} connections"
+    return f"{kernel}  ·  {store}{size}  ·  {load}"
+
+
+def _figure(result: Result, title: str, height: float) -> Figure:
+    figure = Figure(figsize=(10, height), dpi=130, layout="constrained")
+    figure.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=13, fontweight="bold")
+    figure.text(0.01, 1 - 0.47 / height, _setting(result), fontsize=9, color="#555555")
+    return figure
+
+
+def _log_axis(axes: Axes) -> None:
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    # Tenfold steps alone would leave a short axis with one label or none.
+    steps = (1.0,) if high / low > 1000 else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=20))
+    _time_axis(axes)
+
+
+def _time_axis(axes: Axes) -> None:
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _pieces(result: Result) -> Iterator[slice]:
+    """Consecutive queries of one class each, at most some hundred pieces over the run."""
+    times, classes = result.run.queries.intended_ns, result.classes
+    bins = int(np.clip(len(times) // 200, 20, 400))
+    edges = np.searchsorted(times, np.linspace(times[0], times[-1], bins + 1)[1:-1].astype(np.int64))
+    changes = np.flatnonzero(np.diff(classes)) + 1
+    cuts = np.unique(np.concatenate(([0], edges, changes, [len(times)])))
+    for first, behind in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        yield slice(first, behind)
+
+
+def _shade(axes: Axes, fork: Snapshot, to_axis: Callable[[int], float]) -> None:
+    edges = [to_axis(ns) for ns in (fork.start_ns, fork.fork_end_ns, fork.end_ns)]
+    axes.axvspan(edges[1], edges[2], color=_WINDOW, lw=0, label="window", zorder=0)
+    axes.axvspan(edges[0], edges[1], color=_FORK, lw=1, label="fork", zorder=0)
+
+
+@_styled
+def latency_over_time(result: Result) -> Figure:
+    """Latency by arrival over the whole run, and query by query around the first fork."""
+    height = 7.6 if result.snapshots else 4.6
+    figure = _figure(result, "Latency by time of arrival", height)
+    panels = figure.subplots(2 if result.snapshots else 1, 1, squeeze=False)[:, 0]
+    if len(result.run.queries):
+        _overview(panels[0], result)
+        if result.snapshots:
+            _zoom(panels[1], result, result.snapshots[0])
+    return figure
+
+
+def _overview(axes: Axes, result: Result) -> None:
+    queries = result.run.queries
+    origin = int(queries.intended_ns[0])
+    ok = queries.status == OK
+    medians, tails, slowest = [], [], []
+    for piece in _pieces(result):
+        latencies = queries.latency_ns[piece][ok[piece]]
+        if not len(latencies):
+            continue
+        slowest.append(piece.start + int(np.where(ok[piece], queries.latency_ns[piece], -1).argmax()))
+        ranks = [rank(len(latencies), percent) - 1 for percent in ("50", "99")]
+        parted = np.partition(latencies, ranks)
+        middle = (int(queries.intended_ns[piece.start]) + int(queries.intended_ns[piece.stop - 1])) / 2
+        point = ((middle - origin) / 1e9, result.classes[piece.start])
+        medians.append((*point, int(parted[ranks[0]])))
+        tails.append((*point, int(parted[ranks[1]])))
+    _class_lines(axes, medians, 0.9, "--")
+    _class_lines(axes, tails, 1.5, "-")
+    _slow_dots(axes, result, origin, np.array(slowest, dtype=np.int64))
+    for fork in result.snapshots:
+        _shade(axes, fork, lambda ns: (ns - origin) / 1e9)
+    _log_axis(axes)
+    axes.set_xlim(0, (int(queries.intended_ns[-1]) - origin) / 1e9)
+    axes.set_xlabel("arrival, seconds since the load began")
+    axes.set_ylabel("latency")
+    present = [name for name in (NORMAL, SNAPSHOT, WARMUP) if (result.classes == name).any()]
+    handles: list[Line2D | Patch] = [Patch(color=COLOURS[name], label=_class_name(name)) for name in present]
+    handles += [
+        Line2D([], [], color="#444444", lw=1.5, label="p99"),
+        Line2D([], [], color="#444444", lw=0.9, ls="--", label="p50"),
+        Line2D([], [], color="#444444", marker=".", ls="", ms=4, label="slowest queries"),
+    ]
+    if result.snapshots:
+        handles.append(Patch(color=_FORK, label="fork"))
+        handles.append(Patch(color=_WINDOW, label="window"))
+    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), columnspacing=1.1,
+                handlelength=1.4, borderaxespad=0.1)  # fmt: skip
+
+
+def _class_name(name: int) -> str:
+    return "warm-up" if name == WARMUP else CLASSES[name]
+
+
+def _class_lines(axes: Axes, points: list[tuple[float, int, int]], width: float, style: str) -> None:
+    """One line a class, broken where another class lies between."""
+    classes = np.array([point[1] for point in points])
+    cuts = np.flatnonzero(np.diff(classes)) + 1
+    for run in np.split(np.arange(len(points)), cuts):
+        stretch = [points[index] for index in run]
+        axes.plot(
+            [point[0] for point in stretch],
+            [point[2] for point in stretch],
+            color=COLOURS[stretch[0][1]],
+            lw=width,
+            ls=style,
+            zorder=3,
+        )
+
+
+def _slow_dots(axes: Axes, result: Result, origin: int, slowest: Int64) -> None:
+    """Dots for the slowest query of each piece and the slowest of each class: no maximum may vanish in a line."""
+    queries = result.run.queries
+    for name in (NORMAL, SNAPSHOT):
+        latencies = result.sorted_ns[name]
+        if not len(latencies):
+            continue
+        floor = latencies[-min(_DOTS, 1 + len(latencies) // 100)]
+        of_class = (queries.latency_ns >= floor) & (result.classes == name) & (queries.status == OK)
+        chosen = np.union1d(np.flatnonzero(of_class), slowest[result.classes[slowest] == name])
+        axes.plot(
+            (queries.intended_ns[chosen] - origin) / 1e9,
+            queries.latency_ns[chosen],
+            ".",
+            ms=3,
+            color=COLOURS[name],
+            alpha=0.6,
+            mew=0,
+            zorder=2,
+            label=f"slowest {CLASSES[name]}",
+        )
+
+
+def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
+    queries = result.run.queries
+    around = max(fork.fork_ns, 500_000)
+    begin, end = fork.start_ns - around, fork.fork_end_ns + 3 * around
+    rows = np.arange(*np.searchsorted(queries.intended_ns, [begin, end]))
+    rows = rows[queries.status[rows] == OK]
+    if len(rows) > _ZOOM_DOTS:
+        slow = rows[np.argpartition(queries.latency_ns[rows], -_ZOOM_DOTS // 4)[-_ZOOM_DOTS // 4 :]]
+        rows = np.union1d(rows[:: len(rows) // _ZOOM_DOTS + 1], slow)
+    _shade(axes, fork, lambda ns: (ns - fork.start_ns) / 1e6)
+    for name in (NORMAL, WARMUP, SNAPSHOT):
+        chosen = rows[result.classes[rows] == name]
+        axes.plot(
+            (queries.intended_ns[chosen] - fork.start_ns) / 1e6,
+            queries.latency_ns[chosen],
+            ".",
+            ms=4,
+            mew=0,
+            alpha=0.8,
+            color=COLOURS[name],
+        )
+    axes.set_xlim((begin - fork.start_ns) / 1e6, (end - fork.start_ns) / 1e6)
+    axes.set_ylim(bottom=0)
+    _time_axis(axes)
+    axes.set_xlabel("arrival, milliseconds since the entry of fork")
+    axes.set_ylabel("latency")
+    axes.set_title(f"Around the fork ({time_text(fork.fork_ns)}, dark): each dot is one query, on a linear scale")
+
+
+@_styled
+def percentile_curves(result: Result) -> Figure:
+    """Latency by percentile of both classes; every tenfold step to the right is one more nine."""
+    figure = _figure(result, "Latency by percentile", 4.8)
+    axes = figure.subplots()
+    longest = 1
+    for name in (NORMAL, SNAPSHOT):
+        latencies = result.sorted_ns[name]
+        count = len(latencies)
+        if not count:
+            continue
+        longest = max(longest, count)
+        # At least `slower` queries took this long or longer; with one left it is the maximum.
+        slower = np.unique(np.geomspace(1, count, 500).round().astype(np.int64))[::-1]
+        axes.plot(
+            count / slower,
+            latencies[count - slower],
+            color=COLOURS[name],
+            lw=1.8,
+            drawstyle="steps-post",
+            label=f"{CLASSES[name]} ({count_text(count)} queries)",
+        )
+        axes.plot(count, latencies[-1], "o", color=COLOURS[name], ms=5)
+        axes.annotate(
+            f"max {time_text(int(latencies[-1]))}",
+            (count, latencies[-1]),
+            textcoords="offset points",
+            xytext=(-7, 6 if name == SNAPSHOT else -14),
+            ha="right",
+            color=COLOURS[name],
+            fontsize=9,
+        )
+    axes.set_xscale("log")
+    axes.margins(y=0.12)
+    _log_axis(axes)
+    ticks = [1, 2, 10, 100, 1_000, 10_000, 100_000, 1_000_000]
+    names = ["min", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999"]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: dict(zip(ticks, names, strict=True)).get(value, "")))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(1, max(longest, 10) * 1.4)
+    axes.set_xlabel("percentile of the class's queries")
+    axes.set_ylabel("latency")
+    if axes.lines:
+        axes.legend(loc="upper left")
+    return figure
+
+
+@_styled
+def interruption_histogram(result: Result) -> Figure:
+    """The parent's page-table copies outside fork by duration, in bcc's log2 microsecond buckets (P, figure 11)."""
+    buckets = log2_histogram(result.interruptions["duration"].astype(np.int64))
+    figure = _figure(result, "Interruptions of the server by duration", 4.2 if buckets else 2.0)
+    axes = figure.subplots()
+    if not buckets:
+        axes.set_axis_off()
+        axes.text(
+            0.5,
+            0.5,
+            no_interruptions(result),
+            ha="center",
+            va="center",
+            fontsize=11,
+            transform=axes.transAxes,
+        )
+        return figure
+    counts = [bucket["count"] for bucket in buckets]
+    bars = axes.bar(range(len(buckets)), counts, color=_PART_COLOURS["interruption"], width=0.8)
+    axes.bar_label(bars, [count_text(count) if count else "" for count in counts], fontsize=9, padding=2)
+    axes.set_xticks(range(len(buckets)), [f"{bucket['low_us']}-{bucket['high_us']}" for bucket in buckets])
+    axes.grid(visible=False, axis="x")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("duration, µs")
+    axes.set_ylabel("interruptions")
+    probe = section(section(result.run.probe, "probes"), "interruption")
+    label = f" ({probe['label']})" if probe.get("label") else ""
+    total = time_text(int(result.interruptions["duration"].sum()))
+    axes.set_title(f"{count_text(sum(counts))} interruptions, {total} in all; probe: {probe.get('probe')}{label}")
+    return figure
+
+
+def no_interruptions(result: Result) -> str:
+    """Why there is no interruption to show."""
+    probe = section(section(result.run.probe, "probes"), "interruption").get("probe")
+    if not probe:
+        return "Interruptions were not measured:\nno probe for them could be attached on this kernel."
+    if (result.run.kernel.get("flavour") or "default") == "default":
+        return (
+            "No interruption was seen, and none is expected:\n"
+            "the default kernel copies every page table inside fork itself."
+        )
+    return f"No interruption was seen by the probe {probe},\nalthough this kernel copies page tables after fork."
+
+
+@_styled
+def attribution_bars(result: Result) -> Figure:
+    """What snapshot queries waited for, by band of latency."""
+    figure = _figure(result, "What snapshot queries waited for", 4.4)
+    axes = figure.subplots()
+    tail = result.tail
+    if tail is None:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "No snapshot query was answered.", ha="center", va="center", transform=axes.transAxes)
+        return figure
+    lows, highs = ("0", *BANDS), (*BANDS, "100")
+    shown = [index for index in range(len(lows)) if tail.queries[index]]
+    places = np.arange(len(shown))
+    totals = tail.parts_ns[shown].sum(axis=1)
+    left = np.zeros(len(shown))
+    legend = []
+    order = sorted(PARTS, key=list(_PART_COLOURS).index)
+    for part in order:
+        widths = 100 * tail.parts_ns[shown, PARTS.index(part)] / np.maximum(totals, 1)
+        bars = axes.barh(
+            places,
+            widths,
+            left=left,
+            color=_PART_COLOURS[part],
+            edgecolor="#888888",
+            linewidth=0.4,
+            height=0.7,
+        )
+        if part == "unexplained":
+            for bar in bars:
+                bar.set_hatch("////")
+        left += widths
+        if widths.max() >= 0.2:
+            bars.set_label(PART_NAMES[part])
+            legend.append(bars)
+    axes.set_yticks(
+        places,
+        [
+            f"p{lows[index]} to p{highs[index]}" if index < len(lows) - 1 else f"slowest {_remainder(lows[index])} %"
+            for index in shown
+        ],
+    )
+    for place, index, total in zip(places, shown, totals, strict=True):
+        mean = time_text(int(total) / int(tail.queries[index]))
+        axes.text(
+            101,
+            float(place),
+            f"mean {mean}\n{count_text(int(tail.queries[index]))} queries",
+            va="center",
+            fontsize=8,
+        )
+    axes.set_xlim(0, 100)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("share of the latency of snapshot queries in the band, %")
+    figure.legend(handles=legend, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _remainder(percent: str) -> str:
+    return f"{100 - float(percent):.3g}"
+
+
+FIGURES: dict[str, Draw] = {
+    "latency": latency_over_time,
+    "percentiles": percentile_curves,
+    "attribution": attribution_bars,
+    "interruptions": interruption_histogram,
+}
+"""The figures of a report in its order, by the stem of their file names."""

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the analysis derives from a run: windows, classes, sorted latencies and causes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from forktail.analysis.attribute import (
+    CAUSES,
+    PARTS,
+    Attribution,
+    Stalls,
+    attribute,
+    baseline,
+    causes,
+)
+from forktail.analysis.classify import NORMAL, SNAPSHOT, WARMUP, classify
+from forktail.analysis.eventlog import Events, Kind
+from forktail.analysis.querylog import ERROR, NEVER, OK
+from forktail.analysis.run import Run
+from forktail.analysis.statistics import rank
+from forktail.analysis.window import Snapshot, snapshots
+
+Int64 = npt.NDArray[np.int64]
+
+NO_CAUSE = len(CAUSES)
+"""The cause of a query without a reply."""
+
+BANDS = ("50", "90", "99", "99.9")
+"""The percentiles of snapshot latency between which the split is averaged."""
+
+SLOWEST = 10
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The split of snapshot latencies, by band of latency."""
+
+    edges_ns: list[int]
+    """The latencies at BANDS; a query at an edge belongs to the slower band."""
+    queries: Int64
+    """Queries per band, shape (len(BANDS) + 1,)."""
+    parts_ns: Int64
+    """Summed parts per band, shape (len(BANDS) + 1, len(PARTS))."""
+    dominant: Int64
+    """Queries of the slowest 1 % by cause, shape (len(CAUSES),)."""
+    slowest: Int64
+    """Indices of the slowest snapshot queries in the query log, slowest first."""
+    slowest_parts: Int64
+    """Their parts, shape (queries, len(PARTS))."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run and everything derived from it that figures and summaries share."""
+
+    run: Run
+    snapshots: list[Snapshot]
+    classes: npt.NDArray[np.uint8]
+    sorted_ns: dict[int, Int64]
+    """Ascending latencies of the ok queries, by class."""
+    sorted_lag_ns: dict[int, Int64]
+    """Ascending send lags of the ok queries, by class."""
+    cause: npt.NDArray[np.uint8]
+    """Per query an index of CAUSES, or NO_CAUSE."""
+    tail: Tail | None
+    """None where no snapshot query was answered."""
+    base_ns: int
+    interruptions: Events
+    """The parent's page-table copies within a window and outside its fork."""
+
+
+def derive(run: Run) -> Result:
+    """Windows, classes, percentiles' basis and causes of a run."""
+    queries = run.queries
+    last_ns = max(run.marks.load_end_ns, int(queries.intended_ns[-1]) if len(queries) else 0)
+    forks = snapshots(run.events, last_ns)
+    classes = classify(queries.intended_ns, [(fork.start_ns, fork.end_ns) for fork in forks], run.marks.warmup_end_ns)
+    ok = queries.status == OK
+    sorted_ns, sorted_lag_ns = {}, {}
+    for number in (NORMAL, SNAPSHOT):
+        chosen = ok & (classes == number)
+        sorted_ns[number] = np.sort(queries.latency_ns[chosen])
+        sorted_lag_ns[number] = np.sort(queries.lag_ns[chosen])
+
+    normal = ok & (classes == NORMAL)
+    base = baseline(queries, normal if normal.any() else ok & (classes != WARMUP))
+    # Redis answers queries in its main thread alone; KeyDB's other threads answer too.
+    threads = None if run.server.get("engine") == "keydb" else frozenset((run.events.server,))
+    replied = queries.status <= ERROR
+    split = attribute(queries, replied, base, Stalls(run.events, threads))
+    cause, tail = _causes(run, classes, ok, replied, sorted_ns[SNAPSHOT], split)
+
+    interruptions = run.events.of(Kind.INTERRUPTION)
+    within = np.zeros(len(interruptions), dtype=np.bool_)
+    for fork in forks:
+        within |= (interruptions["start"] >= fork.fork_end_ns) & (interruptions["start"] <= fork.end_ns)
+    return Result(run, forks, classes, sorted_ns, sorted_lag_ns, cause, tail, base, interruptions[within])
+
+
+def _causes(
+    run: Run,
+    classes: npt.NDArray[np.uint8],
+    ok: npt.NDArray[np.bool_],
+    replied: npt.NDArray[np.bool_],
+    latencies: Int64,
+    split: Attribution,
+) -> tuple[npt.NDArray[np.uint8], Tail | None]:
+    queries = run.queries
+    rows = np.flatnonzero(replied)
+    cause = np.full(len(queries), NO_CAUSE, dtype=np.uint8)
+    edges = [int(latencies[rank(len(latencies), percent) - 1]) for percent in BANDS] if len(latencies) else []
+    counts = np.zeros(len(BANDS) + 1, dtype=np.int64)
+    sums = np.zeros((len(BANDS) + 1, len(PARTS)), dtype=np.int64)
+    dominant = np.zeros(len(CAUSES), dtype=np.int64)
+    in_tail = BANDS.index("99") + 1
+    for piece, parts in split.chunks():
+        chunk = rows[piece]
+        dominating = causes(parts)
+        cause[chunk] = dominating
+        snapshot = np.flatnonzero(ok[chunk] & (classes[chunk] == SNAPSHOT))
+        if not len(snapshot):
+            continue
+        band = np.searchsorted(edges, queries.latency_ns[chunk[snapshot]], side="right")
+        counts += np.bincount(band, minlength=len(counts))
+        dominant += np.bincount(dominating[snapshot[band >= in_tail]], minlength=len(dominant))
+        for index in range(len(counts)):
+            sums[index] += parts[:, snapshot[band == index]].sum(axis=1)
+    if not len(latencies):
+        return cause, None
+    # Only queries of the tail can be among the slowest; ties keep the order of arrival.
+    latency = np.where(ok & (classes == SNAPSHOT), queries.latency_ns, -1)
+    floor = latencies[-min(SLOWEST, len(latencies))]
+    candidates = np.flatnonzero(latency >= floor)
+    slowest = candidates[np.argsort(-latency[candidates], kind="stable")][:SLOWEST]
+    parts = split.split(np.searchsorted(rows, slowest))
+    return cause, Tail(edges, counts, sums, dominant, slowest, parts.T)
+
+
+def sent_lags(result: Result) -> Int64:
+    """The send lags of all measured queries that were sent, whatever became of them."""
+    queries = result.run.queries
+    lags: Int64 = queries.lag_ns[(queries.lag_ns != NEVER) & (result.classes != WARMUP)]
+    return lags

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run directory, read whole and verified."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forktail import rundir
+from forktail.analysis.eventlog import EventLog, read_event_log
+from forktail.analysis.querylog import QueryLog, read_query_log
+from forktail.errors import BadInput
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The instants of a run that its manifest records, ns."""
+
+    load_start_ns: int
+    warmup_end_ns: int
+    load_end_ns: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything raw that the analysis reads."""
+
+    path: Path
+    manifest: Document
+    marks: Marks
+    load: Document
+    probe: Document
+    environment: Document
+    info: list[Document]
+    workload: str
+    queries: QueryLog
+    events: EventLog
+
+    @property
+    def server(self) -> Document:
+        return section(self.manifest, "server")
+
+    @property
+    def trailer(self) -> Document:
+        return section(self.probe, "trailer")
+
+    @property
+    def kernel(self) -> Document:
+        return section(self.manifest, "kernel")
+
+
+def section(document: Document, name: str) -> Document:
+    """An optional part of a document: empty where it is absent or of another type."""
+    part = document.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def number(document: Document, name: str) -> float | None:
+    """An optional number of a document: None where it is absent or of another type."""
+    value = document.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def read_run(path: Path) -> Run:
+    """Read a run directory; every fault is a BadInput that names the file and the mend."""
+    manifest = rundir.check(path)
+    return Run(
+        path=path,
+        manifest=manifest,
+        marks=_marks(path / rundir.MANIFEST, manifest),
+        load=rundir.read_json(path / rundir.LOAD, rundir.LOAD_SCHEMA),
+        probe=rundir.read_json(path / rundir.PROBE, rundir.EVENTS_SCHEMA),
+        environment=rundir.read_json(path / rundir.ENVIRONMENT),
+        info=_info(path / rundir.INFO),
+        workload=_text(path / rundir.WORKLOAD),
+        queries=read_query_log(path / rundir.QUERY_LOG),
+        events=read_event_log(path / rundir.EVENT_LOG),
+    )
+
+
+def _marks(path: Path, manifest: Document) -> Marks:
+    marks = section(manifest, "marks")
+    found = {}
+    for name in Marks.__dataclass_fields__:
+        value = marks.get(name)
+        if not isinstance(value, int):
+            raise BadInput(f"{path} has no time marks.{name}: restore it, or run again.")
+        found[name] = value
+    return Marks(**found)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read ({error}): restore it, or run again.") from error
+
+
+def _info(path: Path) -> list[Document]:
+    samples: list[Document] = []
+    for index, line in enumerate(_text(path).splitlines(), start=1):
+        try:
+            sample = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise BadInput(f"{path}, line {index}, is not JSON ({error.msg}): restore it, or run again.") from error
+        if not isinstance(sample, dict) or not isinstance(sample.get("t_ns"), int):
+            raise BadInput(f"{path}, line {index}, is no INFO sample with a t_ns: restore it, or run again.")
+        samples.append(sample)
+    return samples

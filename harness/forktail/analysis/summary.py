@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The summary of a run, `summary.json`: the numbers that reports, comparisons and gates read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forktail.analysis.answer import answer, excess_shares, tail_parts
+from forktail.analysis.attribute import CAUSES, PARTS
+from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.eventlog import Kind
+from forktail.analysis.quantity import size_text, us
+from forktail.analysis.querylog import OK, OPERATIONS, counts
+from forktail.analysis.result import BANDS, Result, Tail, sent_lags
+from forktail.analysis.run import Document, number, section
+from forktail.analysis.statistics import log2_histogram, percentiles, rank
+from forktail.analysis.validity import judge
+from forktail.analysis.window import Snapshot
+from forktail.rundir import SUMMARY_SCHEMA
+
+_PERCENTS = {
+    "p50_us": "50",
+    "p90_us": "90",
+    "p99_us": "99",
+    "p999_us": "99.9",
+    "p9999_us": "99.99",
+    "max_us": "100",
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The summary as it is written; `document` holds nothing but JSON's types."""
+
+    document: dict[str, Any]
+
+    @property
+    def valid(self) -> bool:
+        return bool(self.document["valid"])
+
+    @property
+    def reasons(self) -> list[str]:
+        return list(self.document["reasons"])
+
+    @property
+    def warnings(self) -> list[str]:
+        return list(self.document["warnings"])
+
+
+def summarise(result: Result) -> Summary:
+    """Every number of a run in one document; times are microseconds unless their name says otherwise."""
+    run, verdict = result.run, judge(result)
+    manifest = run.manifest
+    first = result.snapshots[0] if result.snapshots else None
+    interruptions_ns = int(result.interruptions["duration"].sum())
+    fork_ns = sum(fork.fork_ns for fork in result.snapshots)
+    payload = number(run.server, "payload_bytes")
+    return Summary(
+        {
+            "schema": SUMMARY_SCHEMA,
+            "name": manifest.get("name"),
+            "forktail": manifest.get("forktail"),
+            "started_at": manifest.get("started_at"),
+            "valid": not verdict.reasons,
+            "reasons": verdict.reasons,
+            "warnings": verdict.warnings,
+            "answer": answer(result),
+            "kernel": {"flavour": run.kernel.get("flavour"), "release": run.kernel.get("release")},
+            "engine": {"name": run.server.get("engine"), "version": run.server.get("version")},
+            "size": {"payload_bytes": payload, "text": size_text(payload) if payload else None},
+            "fork": _fork(first),
+            "window": _window(first, result),
+            "snapshots": [{"fork": _fork(fork), "window": _window(fork, result)} for fork in result.snapshots],
+            "info": _info(result),
+            "queries": {
+                CLASSES[NORMAL]: _class(result, NORMAL) | _caught(result),
+                CLASSES[SNAPSHOT]: _class(result, SNAPSHOT),
+                CLASSES[WARMUP]: {"count": int((result.classes == WARMUP).sum())},
+            },
+            "interruptions": {
+                "count": len(result.interruptions),
+                "total_us": us(interruptions_ns),
+                "buckets": log2_histogram(result.interruptions["duration"].astype(np.int64)),
+            },
+            "faults": _faults(result),
+            "out_of_service_us": us(fork_ns + interruptions_ns),
+            "out_of_service": {"fork_us": us(fork_ns), "interruptions_us": us(interruptions_ns)},
+            "load": _load(result),
+            "events": _events(result),
+            "probes": {name: _probe(run.probe, name).get("probe") for name in _measurements(run.probe)},
+            "probe_choice": {
+                name: {
+                    "label": _probe(run.probe, name).get("label"),
+                    "rejected": _probe(run.probe, name).get("rejected"),
+                }
+                for name in _measurements(run.probe)
+            },
+            "server": dict(run.server),
+            "attribution": _attribution(result, result.tail) if result.tail else None,
+        }
+    )
+
+
+def _fork(fork: Snapshot | None) -> dict[str, Any]:
+    copy_ns = fork.page_table_copy_ns if fork else None
+    return {
+        "duration_us": us(fork.fork_ns) if fork else None,
+        "page_table_copy_us": us(copy_ns) if copy_ns is not None else None,
+        "page_table_copy_share": round(copy_ns / fork.fork_ns, 6)
+        if fork and copy_ns is not None and fork.fork_ns
+        else None,
+        "child": fork.child if fork else None,
+    }
+
+
+def _window(fork: Snapshot | None, result: Result) -> dict[str, Any]:
+    last = int(result.run.queries.intended_ns[-1]) if len(result.run.queries) else None
+    return {
+        "start_ns": fork.start_ns if fork else None,
+        "end_ns": fork.end_ns if fork else None,
+        "duration_ms": round(fork.duration_ns / 1e6, 6) if fork else None,
+        "truncated": fork.truncated if fork else None,
+        "ended_by": fork.ended_by if fork else None,
+        "load_covered_it": fork.end_ns <= last if fork and last is not None else None,
+    }
+
+
+def _info(result: Result) -> dict[str, Any]:
+    told = section(result.run.manifest, "info")
+    fork_us, saved_s = number(told, "latest_fork_usec"), number(told, "rdb_last_bgsave_time_sec")
+    fork = result.snapshots[-1] if result.snapshots else None
+    return {
+        "latest_fork_usec": fork_us,
+        "fork_difference": round(fork_us * 1000 / fork.fork_ns - 1, 6)
+        if fork and fork.fork_ns and fork_us is not None
+        else None,
+        "rdb_last_bgsave_time_sec": saved_s,
+        "window_difference_s": round(saved_s - (fork.end_ns - fork.fork_end_ns) / 1e9, 6)
+        if fork and not fork.truncated and saved_s is not None
+        else None,
+        "rdb_last_cow_size": number(told, "rdb_last_cow_size"),
+        "rdb_last_bgsave_status": told.get("rdb_last_bgsave_status"),
+    }
+
+
+def _class(result: Result, name: int) -> dict[str, Any]:
+    latencies, lags = result.sorted_ns[name], result.sorted_lag_ns[name]
+    return {
+        "count": len(latencies),
+        **_from_sorted(latencies, _PERCENTS),
+        "lag_p99_us": _from_sorted(lags, {"lag": "99"})["lag"],
+    }
+
+
+def _caught(result: Result) -> dict[str, Any]:
+    """Normal queries that a fork caught: they arrived just before it and were still waiting when it began."""
+    queries = result.run.queries
+    normal = (result.classes == NORMAL) & (queries.status == OK)
+    caught = np.zeros(len(queries), dtype=np.bool_)
+    for fork in result.snapshots:
+        before = slice(0, int(np.searchsorted(queries.intended_ns, fork.start_ns)))
+        caught[before] |= queries.intended_ns[before] + queries.latency_ns[before] > fork.start_ns
+    others = queries.latency_ns[normal & ~caught]
+    return {
+        "caught_by_fork": int((normal & caught).sum()),
+        "max_of_others_us": us(int(others.max())) if len(others) else None,
+    }
+
+
+def _from_sorted(values: npt.NDArray[np.int64], percents: dict[str, str]) -> dict[str, float | None]:
+    return {
+        key: us(int(values[rank(len(values), percent) - 1])) if len(values) else None
+        for key, percent in percents.items()
+    }
+
+
+def _faults(result: Result) -> dict[str, Any]:
+    faults = result.run.events.of(Kind.FAULT)
+    within = np.zeros(len(faults), dtype=np.bool_)
+    for fork in result.snapshots:
+        within |= (faults["start"] >= fork.start_ns) & (faults["start"] <= fork.end_ns)
+    seen = faults[within]
+    return {
+        "count": len(seen),
+        "copy_on_write": int((seen["aux"] & 1).sum()),
+        "total_us": us(int(seen["duration"].sum())),
+    }
+
+
+def _load(result: Result) -> dict[str, Any]:
+    load = result.run.load
+    lags = sent_lags(result)
+    names = ("lag_p50_us", "lag_p99_us", "lag_p999_us", "lag_max_us")
+    values: Sequence[float | None] = [None] * len(names)
+    if len(lags):
+        values = [us(value) for value in percentiles(lags, ("50", "99", "99.9", "100"))]
+    return {
+        **counts(result.run.queries),
+        "misses": int(result.run.queries.miss.sum()),
+        **dict(zip(names, values, strict=True)),
+        "rate_wanted": number(load, "rate_wanted"),
+        "rate_sent": number(load, "rate_sent"),
+        "rate_error": number(load, "rate_error"),
+        "connections": result.run.queries.connections,
+        "cost": dict(section(load, "cost")),
+    }
+
+
+def _events(result: Result) -> dict[str, Any]:
+    told = section(result.run.trailer, "events")
+    return {
+        **{name: number(told, name) for name in ("seen", "emitted", "dropped", "suppressed")},
+        "records": len(result.run.events.events),
+        "missing_by_sequence": sum(result.run.events.gaps.values()),
+        "unmatched": dict(section(result.run.trailer, "unmatched")),
+    }
+
+
+def _measurements(probe: Document) -> list[str]:
+    return list(section(probe, "probes"))
+
+
+def _probe(probe: Document, name: str) -> Document:
+    return section(section(probe, "probes"), name)
+
+
+def _attribution(result: Result, tail: Tail) -> dict[str, Any]:
+    parts = tail_parts(tail)
+    first_of_tail = BANDS.index("99") + 1
+    return {
+        "base_us": us(result.base_ns),
+        "slowest_percent": 1,
+        "threshold_us": us(tail.edges_ns[first_of_tail - 1]),
+        "queries": int(tail.queries[first_of_tail:].sum()),
+        "share": _shares(parts),
+        "excess_share": {cause: round(share, 6) for cause, share in excess_shares(parts).items()},
+        "dominant": {cause: int(count) for cause, count in zip(CAUSES, tail.dominant, strict=True)},
+        "bands": [
+            {
+                "from_percent": float(low),
+                "to_percent": float(high),
+                "queries": int(queries),
+                "mean_us": {
+                    part: us(int(ns) / int(queries)) if queries else 0.0 for part, ns in zip(PARTS, row, strict=True)
+                },
+            }
+            for low, high, queries, row in zip(("0", *BANDS), (*BANDS, "100"), tail.queries, tail.parts_ns, strict=True)
+        ],
+        "slowest": [
+            _slow_query(result, int(index), row) for index, row in zip(tail.slowest, tail.slowest_parts, strict=True)
+        ],
+    }
+
+
+def _shares(parts_ns: npt.NDArray[np.int64]) -> dict[str, float]:
+    total = max(int(parts_ns.sum()), 1)
+    return {part: round(int(ns) / total, 6) for part, ns in zip(PARTS, parts_ns, strict=True)}
+
+
+def _slow_query(result: Result, index: int, parts_ns: npt.NDArray[np.int64]) -> dict[str, Any]:
+    queries = result.run.queries
+    intended = int(queries.intended_ns[index])
+    since = [intended - fork.start_ns for fork in result.snapshots if fork.start_ns <= intended]
+    return {
+        "query": index,
+        "intended_ns": intended,
+        "after_fork_ms": round(min(since) / 1e6, 6) if since else None,
+        "operation": OPERATIONS[queries.operation[index]],
+        "connection": int(queries.connection[index]),
+        "latency_us": us(int(queries.latency_ns[index])),
+        "cause": CAUSES[result.cause[index]],
+        "parts_us": {part: us(int(ns)) for part, ns in zip(PARTS, parts_ns, strict=True)},
+    }

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The summary of a run on a terminal, or as plain lines elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from forktail.analysis.quantity import count_text, share_text, time_text
+from forktail.analysis.summary import Summary
+
+_COLUMNS = ("p50_us", "p99_us", "p999_us", "max_us")
+_NARROWEST = 72
+
+
+def print_summary(summary: Summary, console: Console | None = None) -> None:
+    """Print verdict, answer and the key numbers; a console that is no terminal gets no colour and no wrapping."""
+    console = console or Console()
+    for part in _parts(summary.document):
+        console.print(part, soft_wrap=not console.is_terminal and not isinstance(part, Table))
+
+
+def render(summary: Summary) -> RenderableType:
+    """The same as one renderable, for a console of the caller's."""
+    return Group(*_parts(summary.document))
+
+
+def _parts(document: dict[str, Any]) -> list[RenderableType]:
+    parts: list[RenderableType] = [
+        _head(document),
+        Text(document["answer"]),
+        Text(),
+        _latencies(document),
+        Text(),
+    ]
+    parts += [Text(line) for line in _facts(document)]
+    parts += [Text(f"invalid: {reason}", style="bold red") for reason in document["reasons"]]
+    parts += [Text(f"warning: {warning}", style="yellow") for warning in document["warnings"]]
+    return parts
+
+
+def _head(document: dict[str, Any]) -> Text:
+    verdict = Text("valid", style="bold green") if document["valid"] else Text("NOT VALID", style="bold red")
+    kernel, size = document["kernel"], document["size"]["text"]
+    return Text.assemble(
+        (str(document["name"]), "bold"),
+        f": {kernel['flavour']} fork, Linux {kernel['release']}, {size or 'size unknown'}: ",
+        verdict,
+    )
+
+
+def _latencies(document: dict[str, Any]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="dim", min_width=_NARROWEST)
+    table.add_column("class")
+    for name in ("queries", "p50", "p99", "p99.9", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, style in (("normal", "blue"), ("snapshot", "dark_orange3")):
+        of_class = document["queries"][name]
+        cells = [_time(of_class[column]) for column in _COLUMNS]
+        table.add_row(Text(name, style=style), count_text(of_class["count"]), *cells)
+    return Padding(table, (0, 0))
+
+
+def _facts(document: dict[str, Any]) -> list[str]:
+    fork, window, interruptions = document["fork"], document["window"], document["interruptions"]
+    lines = []
+    if fork["duration_us"] is not None:
+        copying = fork["page_table_copy_share"]
+        copied = f", {share_text(copying)} of it copying page tables" if copying is not None else ""
+        lines.append(f"fork            {_time(fork['duration_us'])}{copied}")
+        end = ", cut off" if window["truncated"] else ""
+        lines.append(f"window          {time_text(window['duration_ms'] * 1e6)}{end}")
+        lines.append(
+            f"out of service  {_time(document['out_of_service_us'])} "
+            f"(interruptions: {count_text(interruptions['count'])}, {_time(interruptions['total_us'])})"
+        )
+    lag = document["load"]
+    lines.append(f"send lag        p50 {_time(lag['lag_p50_us'])}, p99 {_time(lag['lag_p99_us'])}")
+    return lines
+
+
+def _time(microseconds: float | None) -> str:
+    return "-" if microseconds is None else time_text(microseconds * 1000)

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict on a run: what makes its result false, and what only weakens it (docs/analysis.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.quantity import count_text, share_text, size_text, time_text
+from forktail.analysis.querylog import ERROR, IN_FLIGHT, LOST, NEVER, UNSENT, conservation_faults
+from forktail.analysis.result import Result, sent_lags
+from forktail.analysis.run import number, section
+from forktail.analysis.statistics import percentiles, rank
+
+FORK_TOLERANCE = 0.10
+FORK_TOLERANCE_NS = 100_000
+CRON_TICK_NS = 100_000_000
+"""Redis looks after its child once a serverCron tick: 100 ms at the default hz 10."""
+WINDOW_TOLERANCE_NS = 1_000_000_000 + 250_000_000
+"""INFO subtracts two whole seconds (just under 1 s off), and the server sees the exit a tick or two late."""
+RATE_WARNING, RATE_INVALID = 0.001, 0.01
+LAG_SHARE_INVALID, LAG_INVALID_NS = 0.10, 1_000_000
+LAG_SHARE_WARNING, LAG_WARNING_NS = 0.01, 100_000
+FEW_QUERIES = 1000
+WEAK_LABELS = ("approximate", "per VMA")
+"""Labels of probes that tell when something happened, but not exactly how often."""
+TABLE_SPAN = 2 * 2**20
+"""What one last-level page table maps."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Reasons make the run invalid; warnings do not. Each is a sentence with its numbers."""
+
+    reasons: list[str]
+    warnings: list[str]
+
+
+def judge(result: Result) -> Verdict:
+    """Judge a run by every rule, so that all its faults are told at once."""
+    reasons = [
+        *_forks(result),
+        *_losses(result),
+        *_fork_against_info(result),
+        *_window_against_info(result),
+        *_queries(result),
+        *_rate(result, RATE_INVALID, float("inf")),
+        *_late(result),
+    ]
+    warnings = [
+        *(str(text) for text in result.run.manifest.get("warnings") or []),
+        *_cut(result),
+        *_weak_probes(result),
+        *_unpublished(result),
+        *_warmup_faults(result),
+        *_rate(result, RATE_WARNING, RATE_INVALID),
+        *_somewhat_late(result),
+        *_few(result),
+        *_too_many_interruptions(result),
+    ]
+    return Verdict(reasons, warnings)
+
+
+def _requests(result: Result) -> list[dict[str, object]]:
+    asked = section(result.run.manifest, "marks").get("snapshots")
+    return [mark for mark in asked if isinstance(mark, dict)] if isinstance(asked, list) else []
+
+
+def _forks(result: Result) -> Iterator[str]:
+    run = result.run
+    if not result.snapshots:
+        used = section(section(run.probe, "probes"), "fork").get("probe")
+        yield f"No fork of the server (pid {run.events.server}) was seen" + (
+            "." if used else ", as no probe for forks could be attached: `forktail doctor` tells why."
+        )
+    elif len(result.snapshots) < len(_requests(result)):
+        yield (
+            f"{len(_requests(result))} snapshots were asked for, but only {len(result.snapshots)} forks of the "
+            "server were seen."
+        )
+    for place, fork in enumerate(result.snapshots, start=1):
+        if fork.truncated:
+            limit = " when its time limit stopped it" if run.manifest.get("truncated") else ""
+            yield (
+                f"The window of snapshot {place} was still open after {time_text(fork.duration_ns)}, at the end of the "
+                f"run{limit}: the end of child {fork.child} was never seen."
+            )
+    if run.manifest.get("truncated") and not any(fork.truncated for fork in result.snapshots):
+        yield "The run was stopped by its time limit before its timeline was over."
+    boots = {str(document["boot_id"]) for document in (run.manifest, run.probe) if document.get("boot_id")}
+    if len(boots) > 1:
+        yield "The probe's events and the queries are of different boots of the host, so their clocks do not agree."
+
+
+def _losses(result: Result) -> Iterator[str]:
+    run = result.run
+    counts = section(run.trailer, "events")
+    dropped, emitted = number(counts, "dropped"), number(counts, "emitted")
+    if dropped is None or emitted is None:
+        yield "The probe left no trailer, so nobody knows how many kernel events were lost."
+        return
+    if dropped:
+        yield f"{count_text(dropped)} of {count_text(dropped + emitted)} kernel events were dropped by the ring buffer."
+    elif emitted != len(run.events.events):
+        yield (
+            f"The probe emitted {count_text(emitted)} kernel events, but its log holds "
+            f"{count_text(len(run.events.events))}."
+        )
+    missing = sum(run.events.gaps.values())
+    if missing and missing > dropped:
+        cpus = ", ".join(str(cpu) for cpu in sorted(run.events.gaps))
+        yield f"{count_text(missing)} kernel events are missing by the sequence numbers of CPU {cpus}."
+
+
+def _fork_against_info(result: Result) -> Iterator[str]:
+    told_us = number(section(result.run.manifest, "info"), "latest_fork_usec")
+    if told_us is None or not result.snapshots:
+        return
+    seen = result.snapshots[-1].fork_ns
+    apart = abs(told_us * 1000 - seen)
+    if apart > FORK_TOLERANCE_NS and apart > FORK_TOLERANCE * max(seen, told_us * 1000):
+        yield (
+            f"The probe measured a fork of {time_text(seen)}, but the server's latest_fork_usec says "
+            f"{time_text(told_us * 1000)}: they are {time_text(apart)} apart."
+        )
+
+
+def _window_against_info(result: Result) -> Iterator[str]:
+    info = section(result.run.manifest, "info")
+    status = info.get("rdb_last_bgsave_status")
+    if status is not None and status != "ok":
+        yield f"The snapshot failed: the server's rdb_last_bgsave_status is {status!r}."
+    whole = [fork for fork in result.snapshots if not fork.truncated]
+    told_s = number(info, "rdb_last_bgsave_time_sec")
+    if whole and whole[-1] is result.snapshots[-1] and told_s is not None and told_s >= 0:
+        fork = whole[-1]
+        # The server starts its own clock when the fork has returned.
+        persisting = fork.end_ns - fork.fork_end_ns
+        if abs(told_s * 1e9 - persisting) > WINDOW_TOLERANCE_NS:
+            yield (
+                f"The last window stayed open for {time_text(persisting)} after its fork, but the server's "
+                f"rdb_last_bgsave_time_sec says {told_s:g} s."
+            )
+    for place, (mark, fork) in enumerate(zip(_requests(result), result.snapshots, strict=False), start=1):
+        requested, finished = number(mark, "requested_ns"), number(mark, "finished_seen_ns")
+        if requested is not None and fork.start_ns < requested:
+            yield (
+                f"The fork of snapshot {place} began {time_text(requested - fork.start_ns)} before the snapshot was "
+                "asked for."
+            )
+        if finished is not None and not fork.truncated and fork.end_ns > finished + CRON_TICK_NS:
+            yield (
+                f"INFO showed snapshot {place} finished {time_text(fork.end_ns - finished)} before its window closed."
+            )
+
+
+def _queries(result: Result) -> Iterator[str]:
+    queries = result.run.queries
+    by_status = np.bincount(queries.status[result.classes != WARMUP], minlength=UNSENT + 1)
+    fates = (
+        (ERROR, "got an error for a reply"),
+        (LOST, "were lost with their connection"),
+        (IN_FLIGHT, "were still without a reply at the end of the run"),
+        (UNSENT, "were due but never sent"),
+    )
+    for status, fate in fates:
+        if by_status[status]:
+            codes = section(result.run.load, "errors_by_code") if status == ERROR else {}
+            named = f" ({', '.join(f'{code}: {codes[code]}' for code in sorted(codes))})" if codes else ""
+            yield (
+                f"{count_text(by_status[status])} of {count_text(by_status.sum())} measured queries {fate}{named}, so "
+                "the true tail is not known."
+            )
+    faults = conservation_faults(queries, result.run.load)
+    if faults:
+        yield f"Queries are not accounted for: {'; '.join(faults)}."
+    for name in (SNAPSHOT, NORMAL):
+        if result.snapshots and not len(result.sorted_ns[name]):
+            yield f"The {CLASSES[name]} class is empty: none of its queries was answered."
+
+
+def _rate(result: Result, bound: float, upper: float) -> Iterator[str]:
+    error = number(result.run.load, "rate_error")
+    if error is not None and bound < abs(error) <= upper:
+        wanted, sent = number(result.run.load, "rate_wanted"), number(result.run.load, "rate_sent")
+        rates = f" ({count_text(sent)} instead of {count_text(wanted)} a second)" if wanted and sent else ""
+        yield f"The load was {share_text(abs(error))} off its rate{rates}; the bound is {share_text(bound)}."
+
+
+def _late(result: Result) -> Iterator[str]:
+    for name in (NORMAL, SNAPSHOT):
+        latencies, lags = result.sorted_ns[name], result.sorted_lag_ns[name]
+        if not len(latencies):
+            continue
+        place = rank(len(latencies), "99") - 1
+        latency, lag = int(latencies[place]), int(lags[place])
+        if lag > LAG_INVALID_NS and lag > LAG_SHARE_INVALID * latency:
+            yield (
+                f"The generator was late: the send lag's p99 among {CLASSES[name]} queries is {time_text(lag)}, of a "
+                f"latency p99 of {time_text(latency)}."
+            )
+
+
+def _somewhat_late(result: Result) -> Iterator[str]:
+    lags = sent_lags(result)
+    if len(lags):
+        (lag,) = percentiles(lags, ["99.9"])
+        name = SNAPSHOT if len(result.sorted_ns[SNAPSHOT]) else NORMAL
+        latencies = result.sorted_ns[name]
+        latency = int(latencies[rank(len(latencies), "99.9") - 1]) if len(latencies) else 0
+        if lag > LAG_WARNING_NS or lag > LAG_SHARE_WARNING * latency:
+            yield (
+                f"The generator was late at times: its send lag's p99.9 is {time_text(lag)}, and that of "
+                f"{CLASSES[name]} latency {time_text(latency)}."
+            )
+    queries = result.run.queries
+    for name in (SNAPSHOT, NORMAL):
+        if not len(result.sorted_ns[name]):
+            continue
+        slowest = int(result.sorted_ns[name][-1])
+        at = (queries.latency_ns == slowest) & (result.classes == name)
+        lag = int(queries.lag_ns[at].min())
+        if lag != NEVER and lag > LAG_INVALID_NS and lag > LAG_SHARE_INVALID * slowest:
+            yield (
+                f"The slowest {CLASSES[name]} query owes {time_text(lag)} of its {time_text(slowest)} to the "
+                "generator: the maximum is not the server's."
+            )
+
+
+def _cut(result: Result) -> Iterator[str]:
+    queries = result.run.queries
+    if not len(queries):
+        return
+    last = int(queries.intended_ns[-1])
+    # The window's last moments may fall between two queries.
+    slack = round(10e9 / queries.rate) if queries.rate > 0 else 0
+    for place, fork in enumerate(result.snapshots, start=1):
+        if not fork.truncated and fork.end_ns > last + slack:
+            yield (
+                f"The load ended {time_text(fork.end_ns - last)} before the window of snapshot {place} closed: its "
+                f"class holds the queries of the first {time_text(max(last - fork.start_ns, 0))} only."
+            )
+
+
+def _weak_probes(result: Result) -> Iterator[str]:
+    unmatched = section(result.run.trailer, "unmatched")
+    for probe, missing in sorted(unmatched.items()):
+        if isinstance(missing, int) and missing:
+            yield f"The probe {probe} lost {missing} returns: what it counts is too few by as many."
+    probes = section(result.run.probe, "probes")
+    for measurement in sorted(probes):
+        label = section(probes, measurement).get("label")
+        if label in WEAK_LABELS:
+            yield f"The measurement {measurement} is {label}, as its better probes could not be attached."
+
+
+def _unpublished(result: Result) -> Iterator[str]:
+    info = section(result.run.manifest, "info")
+    for name in ("latest_fork_usec", "rdb_last_bgsave_status", "rdb_last_bgsave_time_sec"):
+        if info.get(name) is None:
+            yield f"The server's INFO had no {name}, so the probe was not cross-checked by it."
+    if len(result.snapshots) > len(_requests(result)):
+        yield (
+            f"The server forked {len(result.snapshots)} times for {len(_requests(result))} requested snapshots: each "
+            "fork counts as a snapshot."
+        )
+
+
+def _warmup_faults(result: Result) -> Iterator[str]:
+    faulty = int(((result.run.queries.status != 0) & (result.classes == WARMUP)).sum())
+    if faulty:
+        yield f"{count_text(faulty)} queries of the warm-up failed; they are in no class."
+
+
+def _few(result: Result) -> Iterator[str]:
+    for name in (SNAPSHOT, NORMAL):
+        count = len(result.sorted_ns[name])
+        if 0 < count < FEW_QUERIES:
+            yield (
+                f"The {CLASSES[name]} class has only {count} queries: its p99.9 is its maximum or nearly so, and "
+                "unreliable."
+            )
+
+
+def _too_many_interruptions(result: Result) -> Iterator[str]:
+    """On-demand fork copies each table at most once a snapshot, so more copies than tables are miscounted."""
+    resident = number(section(result.run.server, "before"), "rss_bytes")
+    if not resident or not result.snapshots:
+        return
+    # Sparse tables map less than their whole span.
+    bound = 2 * resident / TABLE_SPAN * len(result.snapshots) + 64
+    if len(result.interruptions) > bound:
+        yield (
+            f"{count_text(len(result.interruptions))} interruptions are more than the page tables of "
+            f"{size_text(resident)} in memory: the probe counts something else."
+        )

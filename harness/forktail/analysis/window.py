@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The window of each snapshot: from the entry of the server's fork until the fork's child has exited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forktail.analysis.eventlog import EventLog, Events, Kind, ends
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One fork of the server and the window that it opens. Times are CLOCK_MONOTONIC ns."""
+
+    child: int
+    fork_start_ns: int
+    fork_end_ns: int
+    page_table_copy_ns: int | None
+    """Time inside the fork that went into copying page tables; None where no probe saw it."""
+    end_ns: int
+    ended_by: str | None
+    """The event that closed the window, `window_end` or `child_exit`; None when the records end first."""
+
+    @property
+    def start_ns(self) -> int:
+        return self.fork_start_ns
+
+    @property
+    def truncated(self) -> bool:
+        return self.ended_by is None
+
+    @property
+    def fork_ns(self) -> int:
+        return self.fork_end_ns - self.fork_start_ns
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+def snapshots(log: EventLog, last_ns: int) -> list[Snapshot]:
+    """The server's forks in time order; a window that nothing closed is cut off at `last_ns`, the end of the records.
+
+    A fork that failed, without a child, opens no window.
+    """
+    copies = log.of(Kind.PAGE_TABLE_COPY)
+    window_ends = log.of(Kind.WINDOW_END)
+    child_exits = log.of(Kind.CHILD_EXIT)
+    found = []
+    for fork in log.of(Kind.FORK):
+        child, start = int(fork["aux"]), int(fork["start"])
+        end = start + int(fork["duration"])
+        if not 0 < child < 2**31:
+            continue
+        inside = copies[(copies["start"] >= start) & (ends(copies) <= end)]
+        # SIGCHLD comes first: child_exit is seen before or after the child's memory is torn down, by kernel version.
+        closed, ended_by = _first(window_ends, child, end), "window_end"
+        if closed is None:
+            closed, ended_by = _first(child_exits, child, end), "child_exit"
+        found.append(
+            Snapshot(
+                child=child,
+                fork_start_ns=start,
+                fork_end_ns=end,
+                page_table_copy_ns=int(inside["duration"].sum()) if len(inside) else None,
+                end_ns=max(last_ns, end) if closed is None else closed,
+                ended_by=None if closed is None else ended_by,
+            )
+        )
+    return found
+
+
+def _first(events: Events, child: int, after_ns: int) -> int | None:
+    """When the first event of this child at or after a time was; pids are used again, so the first counts."""
+    matching = events[(events["context"] == child) & (events["start"] >= after_ns)]
+    return int(matching["start"][0]) if len(matching) else None

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each reason and each warning is told of a run that was made to have that fault, and of no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.analysis.synthetic import (
+    CHILD,
+    CHILD_EXIT,
+    FORK,
+    INTERRUPTION,
+    MS,
+    NEVER,
+    WINDOW_END,
+    Event,
+    RunDirectory,
+    S,
+)
+
+from forktail.analysis import Summary, analyse
+
+Fault = Callable[[RunDirectory], None]
+
+
+def _analysed(tmp_path: Path, fault: Fault) -> Summary:
+    directory = RunDirectory.whole()
+    fault(directory)
+    return analyse(directory.write(tmp_path / "run"), write=False)
+
+
+def _without(*kinds: int) -> Fault:
+    def remove(run: RunDirectory) -> None:
+        run.events = [event for event in run.events if event.kind not in kinds]
+
+    return remove
+
+
+def _info(name: str, value: object) -> Fault:
+    return lambda run: run.manifest["info"].__setitem__(name, value)
+
+
+def _mark(name: str, value: int) -> Fault:
+    return lambda run: run.manifest["marks"]["snapshots"][0].__setitem__(name, value)
+
+
+def _fate(status: int, *, lag: int = 5000, latency: int = NEVER) -> Fault:
+    def change(run: RunDirectory) -> None:
+        query = run.queries[4000]
+        query.status, query.lag, query.latency = status, lag, latency
+
+    return change
+
+
+def _no_fork_probe(run: RunDirectory) -> None:
+    _without(FORK)(run)
+    run.probe["probes"]["fork"]["probe"] = None
+
+
+def _two_asked_for(run: RunDirectory) -> None:
+    run.manifest["marks"]["snapshots"] *= 2
+
+
+def _no_trailer(run: RunDirectory) -> None:
+    del run.probe["trailer"]
+
+
+def _sequence_gap(run: RunDirectory) -> None:
+    run.events[0].sequence = 0
+    run.events[1].sequence = 4
+
+
+def _late(run: RunDirectory) -> None:
+    for query in run.queries[1000:1100]:
+        query.lag += 2 * MS
+        query.latency += 2 * MS
+
+
+def _late_among_snapshot_queries(run: RunDirectory) -> None:
+    """A pause of the generator within the window: 1.5 % of the snapshot queries, but 0.5 % of all."""
+    for query in run.queries[2500:2530]:
+        query.lag += 30 * MS
+        query.latency += 30 * MS
+
+
+def _load_ended_before_the_fork(run: RunDirectory) -> None:
+    run.queries = run.queries[:1900]
+
+
+def _stopped_by_limit(run: RunDirectory) -> None:
+    _without(WINDOW_END, CHILD_EXIT)(run)
+    run.manifest["truncated"] = True
+
+
+REASONS: list[tuple[str, Fault]] = [
+    ("No fork of the server (pid 4242) was seen.", _without(FORK)),
+    ("no probe for forks could be attached", _no_fork_probe),
+    ("2 snapshots were asked for, but only 1 forks", _two_asked_for),
+    ("was still open after 2 s", _without(WINDOW_END, CHILD_EXIT)),
+    ("when its time limit stopped it", _stopped_by_limit),
+    ("stopped by its time limit", lambda run: run.manifest.__setitem__("truncated", True)),
+    ("different boots", lambda run: run.probe.__setitem__("boot_id", "boot-2")),
+    ("3 of 8 kernel events were dropped", lambda run: run.probe["trailer"]["events"].__setitem__("dropped", 3)),
+    ("emitted 9 kernel events, but its log holds 5", lambda run: run.probe["trailer"]["events"].update(emitted=9)),
+    ("left no trailer", _no_trailer),
+    ("3 kernel events are missing by the sequence numbers of CPU 0", _sequence_gap),
+    ("latest_fork_usec says 12.5 ms: they are 2.5 ms apart", _info("latest_fork_usec", 12_500)),
+    ("latest_fork_usec says 8.9 ms", _info("latest_fork_usec", 8_900)),
+    ("rdb_last_bgsave_time_sec says 3 s", _info("rdb_last_bgsave_time_sec", 3)),
+    ("rdb_last_bgsave_status is 'err'", _info("rdb_last_bgsave_status", "err")),
+    ("began 1 ms before the snapshot was asked for", _mark("requested_ns", RunDirectory.fork_start + MS)),
+    ("finished 500 ms before its window closed", _mark("finished_seen_ns", RunDirectory.window_end - S // 2)),
+    ("1 of 5,800 measured queries got an error", _fate(1, latency=100_000)),
+    ("1 of 5,800 measured queries were lost", _fate(2)),
+    ("1 of 5,800 measured queries were still without a reply", _fate(3)),
+    ("1 of 5,800 measured queries were due but never sent", _fate(4, lag=NEVER)),
+    ("intended: log 6000, load.json 6001", lambda run: run.load.update(intended=6001)),
+    ("completed: log 6000, load.json None", lambda run: run.load.update(completed=None)),
+    ("do not add up", lambda run: run.load.update(conserved=False)),
+    ("snapshot class is empty", _load_ended_before_the_fork),
+    ("The load was 2 % off its rate", lambda run: run.load.update(rate_error=-0.02)),
+    ("send lag's p99 among normal queries is 2", _late),
+    ("send lag's p99 among snapshot queries is 30", _late_among_snapshot_queries),
+]
+
+
+@pytest.mark.parametrize(("words", "fault"), REASONS, ids=[words for words, _ in REASONS])
+def test_a_fault_makes_the_run_invalid_for_its_reason_alone(tmp_path: Path, words: str, fault: Fault) -> None:
+    summary = _analysed(tmp_path, fault)
+    assert not summary.valid
+    assert len(summary.reasons) == 1, summary.reasons
+    assert words in summary.reasons[0]
+    assert summary.reasons[0].endswith(".")
+
+
+TOLERATED: list[Fault] = [
+    lambda _: None,
+    _info("latest_fork_usec", 10_900),
+    _info("rdb_last_bgsave_time_sec", 0),
+    _info("rdb_last_bgsave_time_sec", 2),
+    _without(WINDOW_END),
+    _mark("finished_seen_ns", RunDirectory.window_end - 50 * MS),
+    lambda run: run.load.update(rate_error=0.0009),
+]
+
+
+@pytest.mark.parametrize("deviation", TOLERATED)
+def test_a_deviation_within_its_tolerance_is_no_fault(tmp_path: Path, deviation: Fault) -> None:
+    summary = _analysed(tmp_path, deviation)
+    assert summary.valid, summary.reasons
+    assert summary.warnings == []
+
+
+def test_a_short_fork_may_differ_by_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
+    def shorten(run: RunDirectory) -> None:
+        run.events = [event for event in run.events if event.kind != 2]
+        next(event for event in run.events if event.kind == FORK).duration = 200_000
+        run.manifest["info"]["latest_fork_usec"] = 290
+
+    assert _analysed(tmp_path, shorten).valid
+
+
+def _one_late_query(run: RunDirectory) -> None:
+    run.queries[3000].lag += 20 * MS
+    run.queries[3000].latency += 20 * MS
+
+
+def _few(run: RunDirectory) -> None:
+    run.queries = run.queries[:200] + run.queries[200::10]
+
+
+def _second_fork(run: RunDirectory) -> None:
+    start = RunDirectory.window_end + S // 10
+    run.events += [Event(FORK, start, 10 * MS, aux=CHILD + 1), Event(WINDOW_END, start + S // 2, 0, CHILD + 1)]
+    run.manifest["info"]["rdb_last_bgsave_time_sec"] = 0
+
+
+def _many_interruptions(run: RunDirectory) -> None:
+    begin = RunDirectory.fork_start + 20 * MS
+    run.events += [Event(INTERRUPTION, begin + index * 100_000, 20_000) for index in range(1000)]
+
+
+def _failed_in_warm_up(run: RunDirectory) -> None:
+    run.queries[7].status = 1
+
+
+def _no_info(run: RunDirectory) -> None:
+    run.manifest["info"] = {"rdb_last_bgsave_status": "ok", "rdb_last_bgsave_time_sec": 1}
+
+
+def _load_stopped_early(run: RunDirectory) -> None:
+    run.queries = run.queries[:3500]
+
+
+WARNINGS: list[tuple[str, Fault]] = [
+    ("Swap is on.", lambda run: run.manifest["warnings"].append("Swap is on.")),
+    ("The load was 0.5 % off its rate", lambda run: run.load.update(rate_error=0.005)),
+    ("slowest snapshot query owes 20 ms", _one_late_query),
+    ("snapshot class has only 201 queries", _few),
+    ("The server forked 2 times for 1 requested snapshots", _second_fork),
+    ("1,000 interruptions are more than the page tables", _many_interruptions),
+    ("1 queries of the warm-up failed", _failed_in_warm_up),
+    ("had no latest_fork_usec", _no_info),
+    ("lost 4 returns", lambda run: run.probe["trailer"]["unmatched"].update({"kretprobe copy_pmd_range": 4})),
+    ("interruption is approximate", lambda run: run.probe["probes"]["interruption"].update(label="approximate")),
+    ("load ended 250 ms before the window of snapshot 1 closed", _load_stopped_early),
+]
+
+
+@pytest.mark.parametrize(("words", "fault"), WARNINGS, ids=[words for words, _ in WARNINGS])
+def test_a_weakness_is_a_warning_and_leaves_the_run_valid(tmp_path: Path, words: str, fault: Fault) -> None:
+    summary = _analysed(tmp_path, fault)
+    assert summary.valid, summary.reasons
+    assert any(words in warning for warning in summary.warnings), summary.warnings
+
+
+def test_a_late_generator_is_warned_of_before_it_makes_the_run_invalid(tmp_path: Path) -> None:
+    def late(run: RunDirectory) -> None:
+        for query in run.queries[400:408]:
+            query.lag += 150_000
+            query.latency += 150_000
+
+    summary = _analysed(tmp_path, late)
+    assert summary.valid, summary.reasons
+    assert any("send lag's p99.9 is 155" in warning for warning in summary.warnings), summary.warnings
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    def many(run: RunDirectory) -> None:
+        _info("rdb_last_bgsave_status", "err")(run)
+        _fate(2)(run)
+        run.load.update(rate_error=0.5)
+
+    assert len(_analysed(tmp_path, many).reasons) == 3
