@@ -30,6 +30,7 @@ class Query:
     operation: int = 1
     status: int = 0
     miss: int = 0
+    held: int = 0
 
 
 @dataclass
@@ -52,7 +53,7 @@ def query_log(queries: Iterable[Query], *, rate: float = 10_000.0, connections: 
             "<QQQ",
             query.intended,
             query.lag | query.connection << 44,
-            query.latency | query.operation << 44 | query.status << 48 | query.miss << 52,
+            query.latency | query.operation << 44 | query.status << 48 | query.miss << 52 | query.held << 53,
         )
         for query in queries
     ]

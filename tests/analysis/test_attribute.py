@@ -177,6 +177,13 @@ def test_preemption_inside_a_fault_is_not_the_fault() -> None:
     assert (parts["cow_fault"], parts["run_queue"]) == ([100], [200])
 
 
+def test_waiting_for_room_in_a_socket_is_waiting_for_the_server() -> None:
+    """The fork takes 500 us; a query due as it begins cannot be sent for 400 us, as the server does not read."""
+    held = Query(1000 * US, latency=600 * US, lag=400 * US, held=1)
+    _, parts = _split([held], [Event(FORK, 1000 * US, 500 * US)], 100 * US)
+    assert (parts["client_lag"], parts["fork"], parts["service"]) == ([0], [500 * US], [100 * US])
+
+
 def test_stalls_of_threads_that_serve_no_queries_are_left_out() -> None:
     _, parts = _split([Query(0, 1000, 0)], [Event(RUN_QUEUE, 100, 300, tid=SERVER + 1)], 1000)
     assert parts["run_queue"] == [0]

@@ -167,7 +167,7 @@ def attribute(queries: QueryLog, replied: npt.NDArray[np.bool_], base_ns: int, s
         raise ValueError("a query without a reply has no latency to split")
     # As a rule every query has its reply, and then nothing need be copied.
     chosen = slice(None) if replied.all() else replied
-    lag, intended = queries.lag_ns[chosen], queries.intended_ns[chosen]
+    lag, intended = queries.client_lag_ns[chosen], queries.intended_ns[chosen]
     sent, completed = intended + lag, intended + queries.latency_ns[chosen]
     return Attribution(stalls, base_ns, sent, completed, lag, pile_starts(sent, completed, base_ns))
 
@@ -176,4 +176,4 @@ def baseline(queries: QueryLog, normal: npt.NDArray[np.bool_]) -> int:
     """The median time from sending to reply of the chosen queries, ns; 0 when there are none."""
     if not normal.any():
         return 0
-    return percentiles((queries.latency_ns - queries.lag_ns)[normal], ["50"])[0]
+    return percentiles((queries.latency_ns - queries.client_lag_ns)[normal], ["50"])[0]

@@ -29,6 +29,7 @@ _MEANING = {
     "operation": "what was asked",
     "status": "what became of it",
     "miss": "a GET that found no key",
+    "held": "waited for room in its socket, so that its lag is the server's",
     "class": "by arrival: snapshot within a window, warmup before the measurement, else normal",
     "cause": "the greatest part of the latency, a stall together with the queueing behind it; null without a reply",
     "start_ns": "when the event began, CLOCK_MONOTONIC",
@@ -55,6 +56,7 @@ def write_queries(result: Result, path: Path) -> None:
         "operation": _named(queries.operation, OPERATIONS),
         "status": _named(queries.status, STATUSES),
         "miss": pa.array(queries.miss),
+        "held": pa.array(queries.held),
         "class": _named(result.classes, CLASSES),
         "cause": _named(result.cause, CAUSES, missing=NO_CAUSE),
     }

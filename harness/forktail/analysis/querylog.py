@@ -44,12 +44,16 @@ class QueryLog:
     intended_ns: Int64
     lag_ns: Int64
     """sent - intended, or NEVER."""
+    client_lag_ns: Int64
+    """The part of the lag that is the generator's: none where the query waited for room in its socket, or NEVER."""
     latency_ns: Int64
     """completed - intended, or NEVER."""
     connection: npt.NDArray[np.uint32]
     operation: npt.NDArray[np.uint8]
     status: npt.NDArray[np.uint8]
     miss: npt.NDArray[np.bool_]
+    held: npt.NDArray[np.bool_]
+    """Waited for room in its socket: the server was not reading."""
 
     def __len__(self) -> int:
         return len(self.intended_ns)
@@ -91,18 +95,22 @@ def read_query_log(path: Path) -> QueryLog:
     )
     delta = np.uint64(NEVER)
     third = np.ascontiguousarray(words[:, 2])
+    lag = (words[:, 1] & delta).view(np.int64)
+    held = (third >> np.uint64(53)).astype(np.uint8) & np.uint8(1) != 0
     log = QueryLog(
         start_ns=start,
         rate=rate,
         seed=seed,
         connections=connections,
         intended_ns=np.ascontiguousarray(words[:, 0]).view(np.int64),
-        lag_ns=(words[:, 1] & delta).view(np.int64),
+        lag_ns=lag,
+        client_lag_ns=np.where(held & (lag != NEVER), 0, lag) if held.any() else lag,
         latency_ns=(third & delta).view(np.int64),
         connection=(words[:, 1] >> np.uint64(44)).astype(np.uint32),
         operation=(third >> np.uint64(44)).astype(np.uint8) & np.uint8(15),
         status=(third >> np.uint64(48)).astype(np.uint8) & np.uint8(15),
         miss=(third >> np.uint64(52)).astype(np.uint8) & np.uint8(1) != 0,
+        held=held,
     )
     _verify(path, log)
     return log

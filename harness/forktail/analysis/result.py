@@ -84,7 +84,7 @@ def derive(run: Run) -> Result:
     for number in (NORMAL, SNAPSHOT):
         chosen = ok & (classes == number)
         sorted_ns[number] = np.sort(queries.latency_ns[chosen])
-        sorted_lag_ns[number] = np.sort(queries.lag_ns[chosen])
+        sorted_lag_ns[number] = np.sort(queries.client_lag_ns[chosen])
 
     normal = ok & (classes == NORMAL)
     base = baseline(queries, normal if normal.any() else ok & (classes != WARMUP))
@@ -141,7 +141,7 @@ def _causes(
 
 
 def sent_lags(result: Result) -> Int64:
-    """The send lags of all measured queries that were sent, whatever became of them."""
+    """The generator's send lags of all measured queries that were sent, whatever became of them."""
     queries = result.run.queries
-    lags: Int64 = queries.lag_ns[(queries.lag_ns != NEVER) & (result.classes != WARMUP)]
+    lags: Int64 = queries.client_lag_ns[(queries.lag_ns != NEVER) & (result.classes != WARMUP)]
     return lags

@@ -222,7 +222,7 @@ def _somewhat_late(result: Result) -> Iterator[str]:
             continue
         slowest = int(result.sorted_ns[name][-1])
         at = (queries.latency_ns == slowest) & (result.classes == name)
-        lag = int(queries.lag_ns[at].min())
+        lag = int(queries.client_lag_ns[at].min())
         if lag != NEVER and lag > LAG_INVALID_NS and lag > LAG_SHARE_INVALID * slowest:
             yield (
                 f"The slowest {CLASSES[name]} query owes {time_text(lag)} of its {time_text(slowest)} to the "
