@@ -78,8 +78,37 @@ def _facts(document: dict[str, Any]) -> list[str]:
             f"out of service  {_time(document['out_of_service_us'])} "
             f"(interruptions: {count_text(interruptions['count'])}, {_time(interruptions['total_us'])})"
         )
-    lag = document["load"]
-    lines.append(f"send lag        p50 {_time(lag['lag_p50_us'])}, p99 {_time(lag['lag_p99_us'])}")
+    lines += [
+        f"  {bucket['low_us']:>7,} to {bucket['high_us']:,} µs: {count_text(bucket['count'])}"
+        for bucket in interruptions["buckets"]
+    ]
+    lines += _cross_checks(document["info"])
+    load, events = document["load"], document["events"]
+    lines.append(
+        f"send lag        p50 {_time(load['lag_p50_us'])}, p99 {_time(load['lag_p99_us'])}, "
+        f"p99.9 {_time(load['lag_p999_us'])}"
+    )
+    lines.append(
+        f"queries         {count_text(load['intended'])} due = {count_text(load['completed'])} completed "
+        f"+ {count_text(load['errors'])} errors + {count_text(load['unsent'])} unsent "
+        f"+ {count_text(load['lost'] + load['in_flight'])} unanswered"
+    )
+    lines.append(f"kernel events   {count_text(events['emitted'])}, {count_text(events['dropped'])} lost")
+    return lines
+
+
+def _cross_checks(info: dict[str, Any]) -> list[str]:
+    """The server's own view of fork and window, and how far it is from the probe's."""
+    lines = []
+    if info.get("latest_fork_usec") is not None and info.get("fork_difference") is not None:
+        lines.append(
+            f"INFO            fork {_time(info['latest_fork_usec'])} ({info['fork_difference']:+.1%} against the probe)"
+        )
+    if info.get("rdb_last_bgsave_time_sec") is not None and info.get("window_difference_s") is not None:
+        lines.append(
+            f"                persisting {info['rdb_last_bgsave_time_sec']} s, in whole seconds "
+            f"({info['window_difference_s']:+.2f} s against the window)"
+        )
     return lines
 
 
