@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FORKTAIL_KEYS_H
+#define FORKTAIL_KEYS_H
+
+#include "random.h"
+
+#include <stdint.h>
+
+/* Keys are 8 hexadecimal digits, so there are at most this many. */
+#define KEYS_MAX (1ULL << 32)
+
+enum key_shape { KEYS_UNIFORM, KEYS_GAUSSIAN, KEYS_ZIPF };
+
+struct key_distribution {
+	enum key_shape shape;
+	uint64_t keys;
+	double mean, sigma; /* fractions of the key range */
+	double theta;
+	double area_first, area_last, sure; /* of the Zipf sampler */
+	uint64_t stride;
+};
+
+struct key_distribution keys_uniform(uint64_t keys);
+struct key_distribution keys_gaussian(uint64_t keys, double mean, double sigma);
+struct key_distribution keys_zipf(uint64_t keys, double theta);
+
+/* A key's index in [0, keys). */
+uint64_t keys_draw(const struct key_distribution *distribution, struct random *random);
+
+#endif

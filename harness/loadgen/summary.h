@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef FORKTAIL_SUMMARY_H
+#define FORKTAIL_SUMMARY_H
+
+#include "traffic.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+
+struct summary {
+	struct traffic_counts counts;
+	uint64_t in_flight, unsent;
+	uint64_t start, end;
+	double rate_wanted, rate_sent;
+	struct quantiles {
+		uint64_t samples;
+		uint64_t p50, p99, p999, max; /* ns */
+	} lag, latency;
+	uint64_t held;
+	bool late, conserved, server_gone;
+	struct rusage cost;
+};
+
+/* Computes everything from the records, and proves that they agree with what the loop counted. */
+struct summary summary_of(const struct traffic *traffic, double rate);
+
+/* The resources used between two readings. */
+struct rusage cost_between(const struct rusage *before, const struct rusage *after);
+
+/* Prints the `end` line. */
+void summary_print(const struct summary *summary, const struct error_tally *errors);
+
+#endif
