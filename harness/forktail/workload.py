@@ -39,6 +39,14 @@ def _time(value: object) -> object:
     raise ValueError(f"a time needs its unit, as in '30s', and {value!r} has none")
 
 
+def _text(value: object) -> object:
+    # `--set server.cpus=1` and `config.hz = 100` are numbers to TOML, and meant as text.
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+"""Text that may look like a number."""
+
 Size = Annotated[int, BeforeValidator(_size), PlainSerializer(format_size)]
 """Bytes; written with a unit."""
 
@@ -55,16 +63,16 @@ class Server(_Section):
 
     engine: Literal["redis"] = "redis"
     path: str = Field(default="", description="the server's program; empty: redis-server on PATH")
-    version: str = Field(default="", description="the version that the program must be; empty: any")
+    version: Text = Field(default="", description="the version that the program must be; empty: any")
     port: int = Field(default=0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0: a free one")
-    cpus: str = Field(default="", description="CPUs of the server and its child, as in '0-3,8'; empty: all")
+    cpus: Text = Field(default="", description="CPUs of the server and its child, as in '0-3,8'; empty: all")
     size: Size = Field(default=512 * 2**20, gt=0, description="payload: keys x value_size prefilled")
     value_size: Size = Field(default=1024, gt=0, le=512 * 2**20)
     value_entropy: float = Field(default=1.0, ge=0, le=1, description="share of a value's bytes that are random")
     io_threads: int = Field(default=1, ge=1, le=128)
     rdb_compression: bool = False
     rdb_checksum: bool = True
-    config: dict[str, str] = Field(default={}, description="further lines of the server's configuration")
+    config: dict[str, Text] = Field(default={}, description="further lines of the server's configuration")
 
     @property
     def keys(self) -> int:
@@ -87,7 +95,9 @@ class Load(_Section):
     writes: Literal["overwrite", "insert"] = "overwrite"
     seed: int = Field(default=1, ge=0, lt=2**63)
     cpu: int = Field(default=-1, ge=-1, description="the generator's CPU; -1: any")
-    realtime: bool = Field(default=True, description="run the generator under SCHED_FIFO, so that it is not late")
+    realtime: bool = Field(
+        default=False, description="run the generator under SCHED_FIFO: only where the server cannot land on its CPU"
+    )
     spin: Time = Field(default=0, description="poll this long before each due time instead of sleeping")
 
 

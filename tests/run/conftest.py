@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of the real command in a process of its own, watched for what it leaves behind."""
+"""Runs of the real command, watched for what they leave behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 
 FORKTAIL = Path(sys.executable).with_name("forktail")
-MARK = "FORKTAIL_TEST_RUN"
 
 TINY = """
 [server]
@@ -36,23 +34,23 @@ limit = "20s"
 
 @dataclass
 class Command:
-    """A `forktail` command under way; all that it starts carries a mark in its environment."""
+    """A `forktail` command under way; all that it starts works somewhere below its `directory`."""
 
     process: subprocess.Popen[str]
-    mark: str
+    directory: Path
 
     def finish(self, seconds: float = 60) -> tuple[int, str, str]:
         output, errors = self.process.communicate(timeout=seconds)
         return self.process.returncode, output, errors
 
     def started(self) -> dict[int, str]:
-        """Every living process with this command's mark, itself left out: pid and program."""
+        """Every living process that works below the directory, itself left out: pid and program."""
         found = {}
         for directory in Path("/proc").iterdir():
             if not directory.name.isdigit() or int(directory.name) == self.process.pid:
                 continue
             try:
-                if f"{MARK}={self.mark}".encode() in (directory / "environ").read_bytes():
+                if (directory / "cwd").readlink().is_relative_to(self.directory):
                     found[int(directory.name)] = (directory / "comm").read_text().strip()
             except OSError:
                 continue
@@ -66,9 +64,13 @@ class Command:
             time.sleep(0.01)
 
     def pid_of(self, program: str) -> int:
-        """The pid of the marked process that runs `program`, waited for."""
+        """The pid of the process that runs `program`, waited for."""
         self.wait_for(lambda: program in self.started().values())
         return next(pid for pid, name in self.started().items() if name == program)
+
+    def wait_for_load(self) -> None:
+        """Wait until the server is filled and the probe and the load are at work."""
+        self.wait_for(lambda: [*self.directory.rglob("*.partial/queries.bin*")])
 
     def orphans(self, seconds: float = 5) -> dict[int, str]:
         """What is still alive; a process that was killed may take a moment to go."""
@@ -87,7 +89,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
     commands: list[Command] = []
 
     def begin(*arguments: str | Path, before: Sequence[str] = (), **environment: str) -> Command:
-        mark = uuid.uuid4().hex
         process = subprocess.Popen(
             [*before, FORKTAIL, *arguments],
             stdin=subprocess.DEVNULL,
@@ -95,10 +96,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
             stderr=subprocess.PIPE,
             text=True,
             cwd=tmp_path,
-            env=os.environ | environment | {MARK: mark},
+            env=os.environ | environment,
             start_new_session=True,
         )
-        commands.append(Command(process, mark))
+        commands.append(Command(process, tmp_path.resolve()))
         return commands[-1]
 
     yield begin

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_wrong_unit(start: Start, tiny: Path) -> None:
 
 
 def test_size_beyond_memory(start: Start, tiny: Path) -> None:
-    _check(start("run", tiny, "--set", "server.size=4TiB"), 3, "server.size 4TiB needs", "lower server.size")
+    _check(start("run", tiny, "--set", "server.size=2TiB"), 3, "server.size 2TiB needs", "lower server.size")
 
 
 def test_no_redis_server(start: Start, tiny: Path) -> None:
@@ -67,15 +68,9 @@ def test_server_that_refuses_its_configuration(start: Start, tiny: Path) -> None
 
 
 @NEEDS_ROOT
-def test_no_root(start: Start, tiny: Path, tmp_path: Path) -> None:
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        directory.chmod(0o755)
-    command = start("run", tiny, before=["setpriv", "--reuid=65534", "--clear-groups"])
-    code, _, errors = command.finish()
-    if code == 126 or "Permission denied" in errors:
-        pytest.skip("the virtual environment is not readable by other users")
-    assert code == 3
-    assert "needs root" in errors
+def test_no_root(start: Start, tiny: Path) -> None:
+    """A user namespace without a mapping takes root's name and leaves it root's files, the programs among them."""
+    _check(start("run", tiny, before=["unshare", "--user"]), 3, "needs root")
 
 
 @NEEDS_ROOT
@@ -98,8 +93,8 @@ def test_cpu_that_is_not_there(start: Start, tiny: Path) -> None:
 
 
 def test_every_fault_of_the_host_is_told_at_once(start: Start, tiny: Path) -> None:
-    command = start("run", tiny, "--set", "server.size=4TiB", "--set", "server.cpus=4096", PATH="/nonexistent")
-    _check(command, 3, "reasons:", "server.size 4TiB", "CPU 4096", "redis-server is not on PATH")
+    command = start("run", tiny, "--set", "server.size=2TiB", "--set", "server.cpus=4096", PATH="/nonexistent")
+    _check(command, 3, "reasons:", "server.size 2TiB", "CPU 4096", "redis-server is not on PATH")
 
 
 def test_out_that_exists(start: Start, tiny: Path, tmp_path: Path) -> None:
@@ -114,9 +109,8 @@ class TestMidRun:
     @pytest.mark.parametrize("program", ["redis-server", "forktail-load", "forktail-probe"])
     def test_a_process_that_is_killed(self, start: Start, tiny: Path, tmp_path: Path, program: str) -> None:
         command = start("run", tiny, "--out", tmp_path / "out")
-        load = command.pid_of("forktail-load")
-        command.wait_for(lambda: (tmp_path / "out.partial" / "info.jsonl").exists())
-        os.kill(load if program == "forktail-load" else command.pid_of(program), signal.SIGKILL)
+        command.wait_for_load()
+        os.kill(command.pid_of(program), signal.SIGKILL)
         named = "The server (pid" if program == "redis-server" else program
         _check(command, 1, named)
         _no_whole_run(tmp_path)
@@ -127,23 +121,22 @@ class TestMidRun:
         _no_whole_run(tmp_path)
 
     def test_fork_refused(self, start: Start, tiny: Path, tmp_path: Path) -> None:
-        """A user at the limit of processes cannot fork; root is exempt, so the server runs as nobody."""
-        wrapper = tmp_path / "redis-as-nobody"
-        wrapper.write_text('#!/bin/sh\nexec setpriv --reuid=65534 --clear-groups redis-server "$@"\n')
+        """A user at the limit of processes cannot fork: Redis 7 has five threads, and root is exempt."""
+        wrapper = tmp_path / "redis-at-its-limit"
+        wrapper.write_text(
+            '#!/bin/sh\nexec prlimit --nproc=5:5 setpriv --reuid=54321 --clear-groups redis-server "$@"\n'
+        )
         wrapper.chmod(0o755)
         for directory in (tmp_path, *tmp_path.parents[:2]):
             directory.chmod(0o755)
         opened = ["sh", "-c", 'umask 0; exec "$0" "$@"']
         command = start("run", tiny, "--set", f"server.path={wrapper}", before=opened)
-        pid = command.pid_of("redis-server")
-        command.pid_of("forktail-load")
-        subprocess.run(["prlimit", f"--pid={pid}", "--nproc=1:1"], check=True)
-        _check(command, 3, "fork", "Resource temporarily unavailable")
+        _check(command, 3, "refused BGSAVE", "Resource temporarily unavailable")
         _no_whole_run(tmp_path)
 
     def test_ctrl_c(self, start: Start, tiny: Path, tmp_path: Path) -> None:
         command = start("run", tiny)
-        command.pid_of("forktail-load")
+        command.wait_for_load()
         command.process.send_signal(signal.SIGINT)
         _check(command, 130, "interrupted")
         _no_whole_run(tmp_path)
@@ -157,7 +150,7 @@ class TestMidRun:
 
     def test_harness_that_is_killed_leaves_no_orphan(self, start: Start, tiny: Path, tmp_path: Path) -> None:
         command = start("run", tiny)
-        command.pid_of("forktail-load")
+        command.wait_for_load()
         command.process.kill()
         command.process.wait()
         assert command.orphans() == {}
@@ -182,7 +175,7 @@ class TestFullDisk:
 
     def test_filled_up_before_bgsave(self, start: Start, tiny: Path, small_disk: Path) -> None:
         command = start("run", tiny, "--out", small_disk / "out", "--set", "run.limit=10s")
-        command.pid_of("forktail-load")
+        command.wait_for_load()
         free = shutil.disk_usage(small_disk).free
         (small_disk / "other").write_bytes(bytes(free - 8 * 2**20))
         _check(command, 3, "The snapshot failed", "No space left on device", "Free space at")
@@ -190,16 +183,15 @@ class TestFullDisk:
 
     def test_filled_up_before_the_logs_are_written(self, start: Start, tiny: Path, small_disk: Path) -> None:
         command = start("run", tiny, "--out", small_disk / "out", "--set", "run.limit=10s")
-        command.pid_of("forktail-load")
+        command.wait_for_load()
         log = small_disk / "out.partial" / "server" / "server.log"
         command.wait_for(lambda: "Background saving terminated with success" in log.read_text())
-        other = (small_disk / "other").open("wb")
-        with other:
-            try:
-                while True:
-                    other.write(bytes(2**16))
-                    other.flush()
-            except OSError:
-                pass
-        _check(command, 3, "No space left on device")
+        # The run gives the space of its RDB back, so the other user of the disk must be as greedy as it.
+        with (small_disk / "other").open("wb", buffering=0) as other:
+            while command.process.poll() is None:
+                try:
+                    other.write(bytes(4096))
+                except OSError:
+                    time.sleep(0.001)
+        _check(command, 3, "The disk is full at", "free space")
         _no_whole_run(small_disk)

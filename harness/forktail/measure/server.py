@@ -24,6 +24,8 @@ from forktail.workload import Workload
 
 ADDRESS = "127.0.0.1"
 _SPARE_CLIENTS = 32
+_CAUSE = r"no space left|cannot allocate|resource temporarily|permission denied|bad directive|wrong number of arg"
+_FAILURE = r"error|fail|can't|cannot|\*\*\*"
 
 
 def find_server(workload: Workload) -> tuple[Path, str]:
@@ -180,6 +182,8 @@ class Server:
         words = self.last_words()
         if "No space left" in words:
             return EnvironmentLacks(f"{what}: {words} Free space at {self.directory}, or choose another --out.")
+        if "Resource temporarily unavailable" in words:
+            return EnvironmentLacks(f"{what}: {words} Raise the limit of processes (ulimit -u, pids.max).")
         if "Cannot allocate memory" in words:
             return EnvironmentLacks(f"{what}: {words} Free memory, or set vm.overcommit_memory=1.")
         return RunFailed(f"{what}: {words}")
@@ -192,8 +196,13 @@ class Server:
         elif self.process.poll() is not None and self.process.stdout is not None:
             lines = self.process.stdout.read().decode(errors="replace").splitlines()
         telling = [line for line in lines if line.strip()]
-        faults = [line for line in telling if re.search(r"error|fail|can't|cannot|\*\*\*|>>>", line, re.IGNORECASE)]
-        line = (faults or telling or ["it left no word."])[-1].strip()
+        line = "it left no word."
+        # A cause tells more than the failure that it led to, and a failure more than what was said last.
+        for pattern in (_CAUSE, _FAILURE, ""):
+            matching = [line for line in telling if re.search(pattern, line, re.IGNORECASE)]
+            if matching:
+                line = matching[-1].strip()
+                break
         # Redis heads each line with pid, role, date and level, which say nothing here.
         line = re.sub(r"^\d+:[A-Z] .*? [.\-*#] ", "", line)
         return line if line.endswith((".", "!")) else line + "."
