@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The server's fork: from the entry of clone to its return in the parent. */
+#include "state.bpf.h"
+
+#define CLONE_VM 0x00000100
+#define CLONE_THREAD 0x00010000
+
+#if defined(__TARGET_ARCH_x86)
+#define NR_CLONE 56
+#define NR_FORK 57
+#define NR_VFORK 58
+#define NR_CLONE3 435
+#else
+#error "system call numbers of this architecture are missing"
+#endif
+
+static __always_inline void fork_entered(void)
+{
+	struct thread *thread = server_thread();
+
+	if (!thread)
+		return;
+	thread->fork_child = 0;
+	thread->copy_start = 0;
+	thread->copy_duration = 0;
+	thread->copy_tables = 0;
+	thread->fork_start = bpf_ktime_get_ns();
+	count_entry(MEASURE_FORK);
+}
+
+static __always_inline void fork_left(void)
+{
+	struct thread *thread = server_thread();
+	__u64 id = bpf_get_current_pid_tgid();
+	struct cpu_counts *cpu;
+	__u64 start, now;
+
+	if (!thread || !thread->fork_start)
+		return;
+	now = bpf_ktime_get_ns();
+	cpu = this_cpu();
+	if (!cpu)
+		return;
+	start = thread->fork_start;
+	thread->fork_start = 0;
+	count_exit(cpu, MEASURE_FORK);
+	if (!thread->fork_child)
+		return;
+	if (thread->copy_start)
+		emit(cpu, EVENT_PAGE_TABLE_COPY, id, thread->copy_start, thread->copy_duration,
+		     thread->copy_tables, 0);
+	emit(cpu, EVENT_FORK, id, start, now - start, thread->fork_flags, thread->fork_child);
+}
+
+/* Here the child's root id and the flags are known, and it has not run yet. */
+SEC("tp_btf/task_newtask")
+int BPF_PROG(child_born, struct task_struct *task, __u64 clone_flags)
+{
+	struct thread empty = {};
+	struct thread *thread;
+	__u32 child = (__u32)task->pid;
+	__u64 id = bpf_get_current_pid_tgid();
+	__u64 not_renaming = 0;
+
+	if (id >> 32 != server_tgid)
+		return 0;
+	if (clone_flags & CLONE_THREAD) {
+		bpf_map_update_elem(&threads, &child, &empty, BPF_ANY);
+		return 0;
+	}
+	if (clone_flags & CLONE_VM)
+		return 0;
+	bpf_map_update_elem(&children, &child, &not_renaming, BPF_ANY);
+	if (gate_open && !window_child)
+		window_child = child;
+	thread = thread_of((__u32)id);
+	if (!thread)
+		return 0;
+	thread->fork_child = child;
+	thread->fork_flags = clone_flags;
+	return 0;
+}
+
+SEC("fentry/kernel_clone")
+int fork_fentry(void *ctx)
+{
+	fork_entered();
+	return 0;
+}
+
+SEC("fexit/kernel_clone")
+int fork_fexit(void *ctx)
+{
+	fork_left();
+	return 0;
+}
+
+SEC("kprobe")
+int fork_kprobe(void *ctx)
+{
+	fork_entered();
+	return 0;
+}
+
+SEC("kretprobe")
+int fork_kretprobe(void *ctx)
+{
+	fork_left();
+	return 0;
+}
+
+SEC("tracepoint")
+int fork_syscall_enter(void *ctx)
+{
+	fork_entered();
+	return 0;
+}
+
+SEC("tracepoint")
+int fork_syscall_exit(void *ctx)
+{
+	fork_left();
+	return 0;
+}
+
+SEC("raw_tp/sys_enter")
+int fork_raw_enter(struct bpf_raw_tracepoint_args *ctx)
+{
+	switch ((int)ctx->args[1]) {
+	case NR_CLONE:
+	case NR_FORK:
+	case NR_VFORK:
+	case NR_CLONE3:
+		fork_entered();
+	}
+	return 0;
+}
+
+SEC("raw_tp/sys_exit")
+int fork_raw_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	fork_left();
+	return 0;
+}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fork, its page-table copy and the end of its window, beside what the process itself measured."""
+
+from __future__ import annotations
+
+import pytest
+from tests.probe.conftest import (
+    CHILD_EXIT,
+    FAULT,
+    FORK,
+    PAGE_TABLE_COPY,
+    WINDOW_END,
+    StartProbe,
+    StartSnapshotter,
+    assert_conserved,
+)
+
+CLONE_VM = 0x100
+PAGES_OF_512_MIB = 512 * 256
+EXIT_STATUS = 7 << 8
+
+
+def _agrees(fork_ns: int, own_ns: int) -> bool:
+    return abs(fork_ns - own_ns) <= max(own_ns // 10, 50_000)
+
+
+def test_a_fork_of_512_mib(any_probe: StartProbe, snapshotter: StartSnapshotter) -> None:
+    """Retried: being preempted between the process's two clock reads is no fault of the probe."""
+    server = snapshotter(512)
+    agreed = False
+    for _ in range(3):
+        probe = any_probe(server.pid)
+        armed = probe.arm()
+        forked = server.ask("fork 0")
+        said = probe.expect("fork")
+        released = server.ask("release")
+        ended = probe.expect("window_end")
+        trailer = probe.stop()
+        log = probe.log()
+        assert_conserved(trailer, log)
+        (fork,), (copy,) = log.of(FORK), log.of(PAGE_TABLE_COPY)
+        (died,), (end,) = log.of(CHILD_EXIT), log.of(WINDOW_END)
+
+        assert fork["tgid"] == fork["tid"] == server.pid
+        assert fork["aux"] == said["child"] == ended["child"] == forked.value
+        assert not int(fork["context"]) & CLONE_VM
+        assert armed < forked.before <= fork["start"] == said["start_ns"]
+        fork_end = fork["start"] + fork["duration"]
+        assert fork_end <= forked.after
+        assert copy["start"] >= fork["start"]
+        assert copy["start"] + copy["duration"] <= fork_end
+        assert copy["duration"] > fork["duration"] // 2
+        # One table maps 512 pages; the rest of the process has a few more.
+        assert PAGES_OF_512_MIB // 512 <= copy["context"] < PAGES_OF_512_MIB // 512 + 64
+
+        assert (died["context"], died["tgid"], died["aux"]) == (forked.value, forked.value, EXIT_STATUS)
+        assert released.before < died["start"] <= end["start"] == ended["t_ns"] < released.after
+        assert (end["context"], end["tgid"]) == (forked.value, server.pid)
+
+        agreed = _agrees(int(fork["duration"]), forked.after - forked.before)
+        if agreed:
+            break
+    assert agreed
+
+
+def test_threads_are_no_forks(probe: StartProbe, snapshotter: StartSnapshotter) -> None:
+    server = snapshotter(4)
+    follower = probe(server.pid)
+    follower.arm()
+    for _ in range(20):
+        server.ask("thread 1")
+    forked = server.ask("fork 0")
+    server.ask("release")
+    trailer = follower.stop()
+    log = follower.log()
+    assert_conserved(trailer, log)
+    assert list(log.of(FORK)["aux"]) == [forked.value]
+    assert trailer["unmatched"]["fork"] == 0
+
+
+def test_armed_again_after_each_window(any_probe: StartProbe, snapshotter: StartSnapshotter) -> None:
+    server = snapshotter(16)
+    probe = any_probe(server.pid)
+    forked = []
+    unwatched = []
+    for _ in range(4):
+        probe.arm()
+        forked.append(server.ask("fork 0"))
+        server.ask("touch 256")
+        probe.expect("fork")
+        server.ask("release")
+        probe.expect("window_end")
+        unwatched.append(server.ask("fork 0"))
+        server.ask("touch 512")
+        server.ask("release")
+    trailer = probe.stop()
+    log = probe.log()
+    assert_conserved(trailer, log)
+    windows = {answer.value for answer in forked}
+    assert [child for child in log.of(FORK)["aux"] if child in windows] == [answer.value for answer in forked]
+    assert len(log.faults_in(server.memory, 512)) == 4 * 256
+    for fork in unwatched:
+        faults = log.of(FAULT)["start"]
+        assert not ((faults > fork.before) & (faults < fork.after)).any()
+
+
+def test_no_faults_before_arming_nor_after_disarming(probe: StartProbe, snapshotter: StartSnapshotter) -> None:
+    server = snapshotter(16)
+    follower = probe(server.pid)
+    server.ask("fork 0")
+    server.ask("touch 100")
+    server.ask("release")
+    follower.arm()
+    assert follower.process.stdin is not None
+    follower.process.stdin.write(b"disarm\narm\ndisarm\n")
+    follower.process.stdin.flush()
+    # The second arm is answered once the first disarm is complete.
+    follower.expect("armed")
+    trailer = follower.stop()
+    assert trailer["by_kind"]["fault"]["emitted"] == len(follower.log().faults_in(server.memory, 100)) == 0
+
+
+@pytest.mark.parametrize("avoid", ["", "raw_tp", "fexit", "fexit,kprobe", "fexit,kprobe,raw_tp"])
+def test_every_probe_sees_the_same_fork(avoid: str, probe: StartProbe, snapshotter: StartSnapshotter) -> None:
+    server = snapshotter(64)
+    follower = probe(server.pid, *(["--avoid", avoid] if avoid else []))
+    assert follower.header["probes"]["fork"]["probe"].split(":")[0] not in avoid.split(",")
+    follower.arm()
+    forked = server.ask("fork 0")
+    server.ask("touch 1000")
+    server.ask("release")
+    follower.expect("fork")
+    follower.expect("window_end")
+    trailer = follower.stop()
+    log = follower.log()
+    assert_conserved(trailer, log)
+    assert not any(trailer["unmatched"].values())
+    (fork,) = log.of(FORK)
+    assert forked.before <= fork["start"] < fork["start"] + fork["duration"] <= forked.after
+    assert len(log.faults_in(server.memory, 1000)) == 1000
