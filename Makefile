@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make sweep` and `make test` are all that a newcomer needs: both install what is missing first.
 
+MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 .PHONY: sweep test setup lint benchmark lock clean help
 
@@ -13,7 +14,7 @@ PACKAGES := build-essential clang llvm clang-format cmake ninja-build pkg-config
 	libbpf-dev libelf-dev zlib1g-dev libclang-rt-14-dev \
 	python3-venv redis-server redis-tools fonts-dejavu-core git
 
-NATIVE := $(shell find harness/loadgen bpf -name '*.[ch]' -o -name CMakeLists.txt) CMakeLists.txt
+NATIVE := CMakeLists.txt $(shell find harness/loadgen bpf -type f)
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 - /p' Makefile

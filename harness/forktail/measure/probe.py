@@ -13,7 +13,6 @@ from forktail.errors import EnvironmentLacks
 from forktail.measure.native import Native, find_native
 
 NAME = "forktail-probe"
-MEASUREMENTS = ("fork", "page_table_copy", "interruption", "fault", "run_queue", "window_end")
 REQUIRED = ("fork", "window_end")
 """Without these a query cannot be classified, so there is nothing to run for."""
 
