@@ -16,6 +16,9 @@ PACKAGES := build-essential clang llvm clang-format cmake ninja-build pkg-config
 
 NATIVE := CMakeLists.txt $(shell find harness/loadgen bpf -type f)
 
+# An editable install lists the modules that there are, so a new one must reach it too.
+MODULES := $(shell find harness/forktail -type d -not -name __pycache__)
+
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1 - /p' Makefile
 
@@ -31,7 +34,8 @@ lint: setup ## check style, types and licence headers
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pre-commit run --all-files --show-diff-on-failure
 
 benchmark: setup ## measure speed and memory beside the peers
-	for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
+	export PATH="$(CURDIR)/$(BIN):$$PATH"; \
+	for benchmark in benchmarks/*.py; do echo "== $$benchmark"; python $$benchmark || exit 1; done
 
 lock: setup ## write requirements.lock anew from pyproject.toml
 	$(BIN)/pip install --quiet uv
@@ -56,6 +60,6 @@ $(VENV)/requirements: requirements.lock $(VENV)/packages
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	@touch $@
 
-$(VENV)/installed: $(VENV)/requirements pyproject.toml $(NATIVE)
+$(VENV)/installed: $(VENV)/requirements pyproject.toml $(NATIVE) $(MODULES)
 	$(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forktail run` and `forktail report`: measure, then make the result of what was measured.
+
+The analysis side is imported only when a result is wanted, after the measurement is over.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forktail.cli.console import Json, print_json, told_clearly
+from forktail.cli.progress import Bars
+from forktail.measure.run import measure
+from forktail.workload import Workload, read_workload
+
+RESULTS = Path("results")
+
+
+def _conclude(run: Path, as_json: bool) -> None:
+    """Analyse a run, print its table and where the report lies; exit code 1 for a run that is not valid."""
+    from forktail.analysis import analyse
+    from forktail.analysis.table import print_summary
+
+    summary = analyse(run)
+    if as_json:
+        print_json(summary.document)
+    else:
+        print_summary(summary)
+        print(f"\nReport: {run / 'report.html'}")
+    if not summary.valid:
+        raise typer.Exit(1)
+
+
+def _default_out(workload: Workload) -> Path:
+    return RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{workload.name}"
+
+
+def run(
+    workload: Annotated[Path, typer.Argument(help="The workload, a TOML file.")],
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run directory [results/TIME-NAME].")
+    ] = None,
+    report: Annotated[bool, typer.Option(help="Analyse and report after the run.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Run a workload on the kernel at hand: fill, load, snapshot, measure, classify, report."""
+    with told_clearly():
+        plan = read_workload(workload, assignments or [])
+        with Bars() as bars:
+            directory = measure(plan, out or _default_out(plan), bars)
+        if report:
+            _conclude(directory, as_json)
+        else:
+            print(directory)
+
+
+def report_run(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    as_json: Json = False,
+) -> None:
+    """Make the result of a run again from its raw files: table, summary.json, report.html, pictures."""
+    with told_clearly():
+        _conclude(run, as_json)
