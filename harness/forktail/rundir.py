@@ -16,6 +16,8 @@ RUN_SCHEMA = "forktail.run/1"
 LOAD_SCHEMA = "forktail.load/1"
 EVENTS_SCHEMA = "forktail.events/1"
 SUMMARY_SCHEMA = "forktail.summary/1"
+PLAN_SCHEMA = "forktail.plan/1"
+SWEEP_SCHEMA = "forktail.sweep/1"
 
 WORKLOAD = "workload.toml"
 ENVIRONMENT = "environment.json"
@@ -30,6 +32,9 @@ QUERIES = "queries.parquet"
 EVENTS = "events.parquet"
 SUMMARY = "summary.json"
 REPORT = "report.html"
+PLAN = "plan.json"
+SWEEP = "sweep.json"
+RUNS = "runs"
 
 RAW_FILES = (WORKLOAD, ENVIRONMENT, INFO, QUERY_LOG, LOAD, EVENT_LOG, PROBE, MANIFEST)
 

@@ -121,14 +121,24 @@ class Run(_Section):
     )
 
 
+class Sweep(_Section):
+    """What a sweep varies: each combination is a cell, measured `repeat` times with a fresh server."""
+
+    repeat: int = Field(default=3, ge=1, le=1000, description="runs of each cell")
+    kernels: list[str] = Field(default=[], description="kernel flavours in the lab; empty: all that exist")
+    noise_floor: bool = Field(default=True, description="measure the first kernel a second time, as if it were another")
+    vary: dict[str, list[Any]] = Field(default={}, description="further keys and their values, as in server.size")
+
+
 class Workload(_Section):
-    """One run, whole. Every field has a default; a file names what differs."""
+    """One run, whole, and what a sweep varies of it. Every field has a default; a file names what differs."""
 
     name: str = Field(default="", pattern=r"^[A-Za-z0-9._-]*$")
     server: Server = Server()
     load: Load = Load()
     snapshot: Snapshot = Snapshot()
     run: Run = Run()
+    sweep: Sweep = Sweep()
 
     @model_validator(mode="after")
     def _agree(self) -> Workload:
@@ -181,6 +191,17 @@ def _explain(error: ValidationError) -> list[str]:
     return lines
 
 
+def assign(document: dict[str, Any], key: str, value: object) -> None:
+    """Put a value under a dotted key, as in server.size."""
+    *sections, last = key.split(".")
+    place = document
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise BadInput(f"The key {key} cannot be set: {section} is a value, not a section.")
+    place[last] = value
+
+
 def _set(document: dict[str, Any], assignment: str) -> None:
     """Apply one `--set key=value`; the value is TOML where it parses as such, else a bare string."""
     key, equals, text = assignment.partition("=")
@@ -190,20 +211,11 @@ def _set(document: dict[str, Any], assignment: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *sections, last = key.strip().split(".")
-    place = document
-    for section in sections:
-        place = place.setdefault(section, {})
-        if not isinstance(place, dict):
-            raise BadInput(f"--set {assignment!r}: {section} is a value, not a section.")
-    place[last] = value
+    assign(document, key.strip(), value)
 
 
-def read_workload(path: Path, assignments: Iterable[str] = ()) -> Workload:
-    """Read a workload file, apply `--set` assignments, validate all of it at once.
-
-    Raises BadInput that lists every fault, one a line, each with its mend.
-    """
+def read_document(path: Path, assignments: Iterable[str] = ()) -> dict[str, Any]:
+    """The TOML document of a workload file with `--set` assignments applied, not validated yet."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -215,16 +227,26 @@ def read_workload(path: Path, assignments: Iterable[str] = ()) -> Workload:
     for assignment in assignments:
         _set(document, assignment)
     document.setdefault("name", path.stem)
+    return document
+
+
+def validate(document: dict[str, Any], source: str) -> Workload:
+    """The workload of a document; BadInput lists every fault at once, one a line, each with its mend."""
     try:
         return Workload.model_validate(document)
     except ValidationError as error:
         faults = _explain(error)
         if len(faults) == 1:
-            raise BadInput(f"The workload {path}: {faults[0]}") from error
+            raise BadInput(f"{source}: {faults[0]}") from error
         lines = "\n".join(f"  - {fault}" for fault in faults)
-        raise BadInput(f"The workload {path} has {len(faults)} faults:\n{lines}") from error
+        raise BadInput(f"{source} has {len(faults)} faults:\n{lines}") from error
+
+
+def read_workload(path: Path, assignments: Iterable[str] = ()) -> Workload:
+    """Read a workload file, apply `--set` assignments, validate all of it at once."""
+    return validate(read_document(path, assignments), f"The workload {path}")
 
 
 def workload_toml(workload: Workload) -> str:
     """The workload as TOML with every default spelled out: what `workload.toml` of a run directory holds."""
-    return tomli_w.dumps(workload.model_dump())
+    return tomli_w.dumps(workload.model_dump(exclude={"sweep"}))

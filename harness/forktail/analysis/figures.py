@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import wraps
-from typing import Any
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
@@ -23,6 +20,7 @@ from forktail.analysis.querylog import OK
 from forktail.analysis.result import BANDS, Result
 from forktail.analysis.run import number, section
 from forktail.analysis.statistics import log2_histogram, rank
+from forktail.analysis.style import styled, titled
 from forktail.analysis.window import Snapshot
 
 Int64 = npt.NDArray[np.int64]
@@ -56,34 +54,10 @@ PART_NAMES = {
     "unexplained": "unexplained",
 }
 _WINDOW, _FORK = "#FBF3D0", "#B9B4A5"
-_STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#666666",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E3E3E3",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-}
 _DOTS = 2000
 _ZOOM_DOTS = 20_000
 
 Draw = Callable[[Result], Figure]
-
-
-def _styled(draw: Draw) -> Draw:
-    @wraps(draw)
-    def drawn(result: Result) -> Figure:
-        with matplotlib.rc_context(_STYLE):
-            return draw(result)
-
-    return drawn
 
 
 def _setting(result: Result) -> str:
@@ -98,10 +72,7 @@ def _setting(result: Result) -> str:
 
 
 def _figure(result: Result, title: str, height: float) -> Figure:
-    figure = Figure(figsize=(10, height), dpi=130, layout="constrained")
-    figure.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=13, fontweight="bold")
-    figure.text(0.01, 1 - 0.47 / height, _setting(result), fontsize=9, color="#555555")
-    return figure
+    return titled(title, _setting(result), height)
 
 
 def _log_axis(axes: Axes) -> None:
@@ -135,7 +106,7 @@ def _shade(axes: Axes, fork: Snapshot, to_axis: Callable[[int], float]) -> None:
     axes.axvspan(edges[0], edges[1], color=_FORK, lw=1, label="fork", zorder=0)
 
 
-@_styled
+@styled
 def latency_over_time(result: Result) -> Figure:
     """Latency by arrival over the whole run, and query by query around the first fork."""
     height = 7.6 if result.snapshots else 4.6
@@ -259,7 +230,7 @@ def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
     axes.set_title(f"Around the fork ({time_text(fork.fork_ns)}, dark): each dot is one query, on a linear scale")
 
 
-@_styled
+@styled
 def percentile_curves(result: Result) -> Figure:
     """Latency by percentile of both classes; every tenfold step to the right is one more nine."""
     figure = _figure(result, "Latency by percentile", 4.8)
@@ -307,7 +278,7 @@ def percentile_curves(result: Result) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def interruption_histogram(result: Result) -> Figure:
     """The parent's page-table copies outside fork by duration, in bcc's log2 microsecond buckets (P, figure 11)."""
     buckets = log2_histogram(result.interruptions["duration"].astype(np.int64))
@@ -353,7 +324,7 @@ def no_interruptions(result: Result) -> str:
     return f"No interruption was seen by the probe {probe},\nalthough this kernel copies page tables after fork."
 
 
-@_styled
+@styled
 def attribution_bars(result: Result) -> Figure:
     """What snapshot queries waited for, by band of latency."""
     figure = _figure(result, "What snapshot queries waited for", 4.4)

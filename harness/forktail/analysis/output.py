@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import io
 from concurrent.futures import ThreadPoolExecutor
 
 from forktail import rundir
 from forktail.analysis.dataset import write_events, write_queries
 from forktail.analysis.figures import FIGURES
+from forktail.analysis.page import png
 from forktail.analysis.report import report
 from forktail.analysis.result import Result
 from forktail.analysis.summary import Summary
@@ -25,9 +25,7 @@ def write_output(result: Result, summary: Summary) -> None:
         ]
         pictures = {}
         for name, draw in FIGURES.items():
-            buffer = io.BytesIO()
-            draw(result).savefig(buffer, format="png", metadata={"Software": None})
-            pictures[name] = buffer.getvalue()
+            pictures[name] = png(draw(result))
             (directory / f"{name}.png").write_bytes(pictures[name])
         html = report(result, summary, pictures)
         for future in written:

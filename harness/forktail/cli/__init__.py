@@ -11,6 +11,7 @@ import forktail
 from forktail.cli.console import new_app
 from forktail.cli.doctor import doctor
 from forktail.cli.run import report_run, run
+from forktail.cli.sweep import sweep
 
 app = new_app(
     "What fork-based snapshots do to the tail latency of in-memory stores.",
@@ -18,6 +19,7 @@ app = new_app(
 )
 
 app.command(epilog="Example: forktail run workloads/quick.toml --set server.size=1GiB --set load.rate=20000")(run)
+app.command(epilog="Example: forktail sweep workloads/quick.toml --set sweep.repeat=5 --out results/nightly")(sweep)
 app.command(name="report", epilog="Example: forktail report results/20260131T120000-quick")(report_run)
 app.command(epilog="Example: forktail doctor --json")(doctor)
 

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analysis of a sweep: pure functions of its plan and of its runs' summaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forktail import rundir
+from forktail.analysis import analyse
+from forktail.analysis.page import page, png
+from forktail.analysis.sweep.cells import Sweep, read_sweep
+from forktail.analysis.sweep.figures import FIGURES
+
+__all__ = ["Sweep", "analyse_sweep"]
+
+
+def analyse_sweep(directory: Path) -> Sweep:
+    """Analyse every finished run that has no summary yet, and write `sweep.json`, pictures and `report.html`.
+
+    Raises BadInput where the directory holds no sweep, or a run in it is damaged.
+    """
+    plan = rundir.read_json(directory / rundir.PLAN, rundir.PLAN_SCHEMA)
+    for run in plan["runs"]:
+        path = directory / rundir.RUNS / run["name"]
+        if (path / rundir.MANIFEST).exists() and not (path / rundir.SUMMARY).exists():
+            analyse(path)
+    sweep = read_sweep(directory)
+    rundir.write_json(directory / rundir.SWEEP, sweep.document)
+    pictures = {}
+    for name, draw in FIGURES.items():
+        pictures[name] = png(draw(sweep))
+        (directory / f"{name}.png").write_bytes(pictures[name])
+    html = page("sweep/report.html.j2", pictures, s=sweep.document, cells=sweep.cells)
+    (directory / rundir.REPORT).write_text(html, encoding="utf-8")
+    return sweep

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cells of a sweep: what their runs measured, as mean and spread over runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forktail import rundir
+
+Document = dict[str, Any]
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "fork_us": ("fork", "duration_us"),
+    "page_table_copy_us": ("fork", "page_table_copy_us"),
+    "normal.p99_us": ("queries", "normal", "p99_us"),
+    "normal.max_us": ("queries", "normal", "max_us"),
+    "snapshot.p50_us": ("queries", "snapshot", "p50_us"),
+    "snapshot.p99_us": ("queries", "snapshot", "p99_us"),
+    "snapshot.max_us": ("queries", "snapshot", "max_us"),
+    "interruptions": ("interruptions", "count"),
+    "interruptions_us": ("interruptions", "total_us"),
+    "out_of_service_us": ("out_of_service_us",),
+    "window_ms": ("window", "duration_ms"),
+}
+"""Each metric of a cell and where a run's summary holds it. A cell has the mean of the runs' p99s and of their
+maxima, never the p99 of pooled queries (P, section 6.1)."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as `sweep.json` holds it; `document` has nothing but JSON's types."""
+
+    document: Document
+
+    @property
+    def cells(self) -> list[Document]:
+        return list(self.document["cells"])
+
+    @property
+    def emulated(self) -> bool:
+        return bool(self.document["emulated"])
+
+    @property
+    def valid(self) -> bool:
+        """Whether every cell has at least one valid run."""
+        return all(cell["valid_runs"] for cell in self.cells)
+
+
+def read_sweep(directory: Path) -> Sweep:
+    """The sweep of a directory whose finished runs all have their summary."""
+    plan = rundir.read_json(directory / rundir.PLAN, rundir.PLAN_SCHEMA)
+    runs = [_run(directory, run) for run in plan["runs"]]
+    cells = [_cell(cell, [run for run in runs if run["cell"] == cell["name"]]) for cell in plan["cells"]]
+    accelerators = sorted({run["lab"]["accelerator"] for run in runs if run["lab"]})
+    return Sweep(
+        {
+            "schema": rundir.SWEEP_SCHEMA,
+            "name": plan["name"],
+            "started_at": min((run["started_at"] for run in runs if run["started_at"]), default=None),
+            "emulated": "tcg" in accelerators,
+            "accelerators": accelerators,
+            "repeat": plan["repeat"],
+            "cells": cells,
+            "runs": [{key: value for key, value in run.items() if key != "summary"} for run in runs],
+        }
+    )
+
+
+def _run(directory: Path, planned: Document) -> Document:
+    path = directory / rundir.RUNS / planned["name"]
+    missing = {"state": "missing", "valid": False, "reasons": [], "started_at": None, "lab": None, "summary": None}
+    run = planned | missing
+    if not (path / rundir.SUMMARY).exists():
+        return run
+    summary = rundir.read_json(path / rundir.SUMMARY, rundir.SUMMARY_SCHEMA)
+    environment = rundir.read_json(path / rundir.ENVIRONMENT)
+    return run | {
+        "state": "finished",
+        "valid": summary["valid"],
+        "reasons": summary["reasons"],
+        "started_at": summary["started_at"],
+        "lab": environment.get("lab"),
+        "summary": summary,
+    }
+
+
+def _cell(planned: Document, runs: list[Document]) -> Document:
+    valid = [run["summary"] for run in runs if run["valid"]]
+    releases = sorted({run["summary"]["kernel"]["release"] for run in runs if run["summary"]})
+    return {
+        "name": planned["name"],
+        "arm": planned["arm"],
+        "kernel": planned["kernel"],
+        "release": releases[0] if len(releases) == 1 else releases or None,
+        "values": planned["values"],
+        "size_bytes": planned["size_bytes"],
+        "copy_threads": None,
+        "engine": planned["engine"],
+        "runs": len(runs),
+        "finished_runs": sum(run["state"] == "finished" for run in runs),
+        "valid_runs": len(valid),
+        **{metric: _spread(valid, path) for metric, path in METRICS.items()},
+        "buckets": _buckets(valid),
+    }
+
+
+def _spread(summaries: list[Document], path: tuple[str, ...]) -> Document:
+    values = []
+    for summary in summaries:
+        value: Any = summary
+        for key in path:
+            value = value[key]
+        if value is not None:
+            values.append(value)
+    if not values:
+        return {"mean": None, "min": None, "max": None}
+    return {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
+
+
+def _buckets(summaries: list[Document]) -> list[Document]:
+    """The interruptions of all valid runs in bcc's log2 buckets, a run's mean count each."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for summary in summaries:
+        for bucket in summary["interruptions"]["buckets"]:
+            counts[bucket["low_us"], bucket["high_us"]] += bucket["count"]
+    return [
+        {"low_us": low, "high_us": high, "count": count / len(summaries)}
+        for (low, high), count in sorted(counts.items())
+    ]

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a sweep: kernels side by side, each bar a mean with the spread of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from forktail.analysis.quantity import count_text, size_text, time_text
+from forktail.analysis.style import styled, titled
+from forktail.analysis.sweep.cells import Sweep
+
+# Okabe and Ito's palette; a kernel measured again has its own colour, paler.
+_COLOURS = {"default": "#D55E00", "odf": "#0072B2", "async-fork": "#009E73", "local": "#D55E00"}
+_AGAIN = "#F2B48C"
+_BAR_WIDTH = 0.8
+
+Draw = Callable[[Sweep], Figure]
+
+
+def arms(cells: Sequence[dict[str, Any]]) -> list[str]:
+    """The arms in the order of the plan."""
+    return list(dict.fromkeys(cell["arm"] for cell in cells))
+
+
+def _groups(cells: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(group_label(cell) for cell in cells))
+
+
+def group_label(cell: dict[str, Any]) -> str:
+    """What a cell is besides its kernel: its size and whatever else the sweep varies."""
+    others = [f"{key} {value}" for key, value in cell["values"].items() if key != "server.size"]
+    return ", ".join([size_text(cell["size_bytes"]), *others])
+
+
+def _subtitle(sweep: Sweep) -> str:
+    document = sweep.document
+    mark = "  ·  EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
+    return f"{document['name']}  ·  mean of {document['repeat']} runs, bars from minimum to maximum{mark}"
+
+
+def _bars(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[float], str]) -> None:
+    groups = _groups(sweep.cells)
+    names = arms(sweep.cells)
+    width = _BAR_WIDTH / len(names)
+    for place, arm in enumerate(names):
+        for cell in sweep.cells:
+            spread = cell[metric]
+            if cell["arm"] != arm or spread["mean"] is None:
+                continue
+            x = groups.index(group_label(cell)) + (place - (len(names) - 1) / 2) * width
+            mean = spread["mean"]
+            axes.bar(x, mean, width * 0.92, color=_colour(arm, cell["kernel"]), label=arm)
+            axes.errorbar(
+                x,
+                mean,
+                yerr=[[mean - spread["min"]], [spread["max"] - mean]],
+                color="#333333",
+                linewidth=1,
+                capsize=3,
+            )
+            axes.annotate(
+                text(mean), (x, spread["max"]), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=8
+            )
+    axes.set_xticks(range(len(groups)), groups)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel(label)
+    axes.margins(y=0.18)
+
+
+def _colour(arm: str, kernel: str) -> str:
+    return _COLOURS.get(kernel, "#666666") if arm == kernel else _AGAIN
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    figure.legend(unique.values(), unique.keys(), loc="outside upper right", ncols=len(unique))
+
+
+def _log_times(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value * 1000)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * 1.6)
+
+
+def _pair(sweep: Sweep, title: str, metrics: Sequence[tuple[str, str]]) -> Figure:
+    figure = titled(title, _subtitle(sweep), 4.6)
+    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    for axes, (metric, label) in zip(panels, metrics, strict=True):
+        _bars(axes, sweep, metric, label, lambda value: time_text(value * 1000))
+        _log_times(axes)
+    _legend(figure, panels[0])
+    return figure
+
+
+@styled
+def tail(sweep: Sweep) -> Figure:
+    """p99 and maximum of snapshot queries (the manner of P, Figures 4, 5, 9 and 10)."""
+    return _pair(
+        sweep,
+        "Tail latency of snapshot queries",
+        [("snapshot.p99_us", "p99 of snapshot queries"), ("snapshot.max_us", "maximum of snapshot queries")],
+    )
+
+
+@styled
+def fork(sweep: Sweep) -> Figure:
+    """How long fork takes, and how much of it is the page-table copy (P, Figure 3; B, Figure 13)."""
+    return _pair(
+        sweep,
+        "Fork in the server",
+        [("fork_us", "fork"), ("page_table_copy_us", "page-table copy inside fork")],
+    )
+
+
+@styled
+def interruptions(sweep: Sweep) -> Figure:
+    """Interruptions after fork in bcc's buckets, a line of bars a cell (P, Figure 11)."""
+    figure = titled("Interruptions of the server after fork", _subtitle(sweep), 4.2)
+    axes = figure.subplots()
+    cells = [cell for cell in sweep.cells if cell["buckets"]]
+    bounds = sorted({(bucket["low_us"], bucket["high_us"]) for cell in cells for bucket in cell["buckets"]})
+    if not cells:
+        axes.text(0.5, 0.5, "No interruption was seen on any kernel.", ha="center", va="center")
+        axes.set_axis_off()
+        return figure
+    width = _BAR_WIDTH / len(cells)
+    for place, cell in enumerate(cells):
+        counts = {(bucket["low_us"], bucket["high_us"]): bucket["count"] for bucket in cell["buckets"]}
+        x = np.arange(len(bounds)) + (place - (len(cells) - 1) / 2) * width
+        heights = [counts.get(bound, 0) for bound in bounds]
+        total = count_text(round(sum(heights)))
+        axes.bar(x, heights, width * 0.92, label=f"{cell['arm']}, {group_label(cell)}: {total} a run")
+    axes.set_xticks(range(len(bounds)), [f"{low} to {high}" for low, high in bounds])
+    axes.set_xlabel("duration, µs")
+    axes.set_ylabel("interruptions a run")
+    axes.grid(visible=False, axis="x")
+    axes.legend()
+    return figure
+
+
+FIGURES: dict[str, Draw] = {"tail": tail, "fork": fork, "interruptions": interruptions}
+"""By the names of their files."""

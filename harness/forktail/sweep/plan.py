@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a sweep: its cells, and the order in which their runs are made."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forktail import rundir
+from forktail.workload import Workload, assign, read_document, validate
+
+LOCAL = "local"
+"""The kernel of a sweep without a lab: the one at hand."""
+
+AGAIN = " (again)"
+"""Marks the arm that measures a kernel a second time: how far the two differ is the noise floor."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of what the sweep varies."""
+
+    arm: str
+    """The kernel's name in tables; the noise floor's second arm is marked."""
+    kernel: str
+    values: tuple[tuple[str, Any], ...]
+    """What is set besides the kernel: pairs of key and value, in the order of the workload file."""
+    workload: Workload
+
+    @property
+    def name(self) -> str:
+        """The cell's name in directories, as in `default-again-server.size=1GiB`."""
+        parts = [self.arm, *(f"{key}={value}" for key, value in self.values)]
+        return re.sub(r"[^A-Za-z0-9.=_-]+", "-", "-".join(parts).replace(AGAIN, "-again"))
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a cell."""
+
+    cell: Cell
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        """The name of its run directory below `runs/`."""
+        return f"{self.cell.name}-r{self.repeat}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep whole; `runs` stand in the order in which they are made."""
+
+    name: str
+    repeat: int
+    cells: list[Cell]
+    runs: list[PlannedRun]
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as `plan.json`: what a resumed sweep must agree with."""
+        return {
+            "schema": rundir.PLAN_SCHEMA,
+            "name": self.name,
+            "repeat": self.repeat,
+            "cells": [
+                {
+                    "name": cell.name,
+                    "arm": cell.arm,
+                    "kernel": cell.kernel,
+                    "values": dict(cell.values),
+                    "size_bytes": cell.workload.server.keys * cell.workload.server.value_size,
+                    "engine": cell.workload.server.engine,
+                    "workload": cell.workload.model_dump(exclude={"sweep"}),
+                }
+                for cell in self.cells
+            ],
+            "runs": [{"name": run.name, "cell": run.cell.name, "repeat": run.repeat} for run in self.runs],
+        }
+
+
+def plan_sweep(path: Path, assignments: Sequence[str], kernels: Sequence[str]) -> Plan:
+    """The plan of a workload file's `[sweep]` over the given kernels; BadInput where a varied value is not valid."""
+    document = read_document(path, assignments)
+    base = validate(copy.deepcopy(document), f"The workload {path}")
+    sweep = base.sweep
+    arms = [(kernel, kernel) for kernel in kernels]
+    if sweep.noise_floor:
+        arms.append((kernels[0] + AGAIN, kernels[0]))
+    cells = []
+    for values in itertools.product(*([(key, value) for value in values] for key, values in sweep.vary.items())):
+        varied = copy.deepcopy(document)
+        for key, value in values:
+            assign(varied, key, value)
+        told = ", ".join(f"{key} = {value}" for key, value in values)
+        workload = validate(varied, f"The workload {path}" + (f" with {told}" if told else ""))
+        cells += [Cell(arm, kernel, values, workload) for arm, kernel in arms]
+    return Plan(base.name, sweep.repeat, cells, interleave(cells, sweep.repeat))
+
+
+def interleave(cells: Sequence[Cell], repeat: int) -> list[PlannedRun]:
+    """Every cell once a round, every other round backwards (ABC CBA ...), so that drift meets all cells alike."""
+    runs = []
+    for number in range(1, repeat + 1):
+        order = cells if number % 2 else list(reversed(cells))
+        runs += [PlannedRun(cell, number) for cell in order]
+    return runs

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cells of a sweep against runs made by hand: means of per-run figures, only of valid runs, emulation marked."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.analysis.synthetic import FORK, PAGE_TABLE_COPY, RunDirectory
+
+from forktail import rundir
+from forktail.analysis.sweep import analyse_sweep
+from forktail.errors import BadInput
+from forktail.sweep.plan import Plan, plan_sweep
+from forktail.sweep.sweep import open_sweep
+
+MS = 1_000_000
+
+
+def _run(path: Path, fork_ms: int, valid: bool = True, accelerator: str | None = None) -> None:
+    run = RunDirectory.whole()
+    for event in run.events:
+        if event.kind in (FORK, PAGE_TABLE_COPY):
+            event.duration = fork_ms * MS
+            event.start = run.fork_start
+    run.manifest["info"]["latest_fork_usec"] = fork_ms * 1000
+    if not valid:
+        run.manifest["truncated"] = True
+    run.write(path)
+    if accelerator:
+        environment = json.loads((path / rundir.ENVIRONMENT).read_text())
+        (path / rundir.ENVIRONMENT).write_text(json.dumps(environment | {"lab": {"accelerator": accelerator}}))
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    path = tmp_path / "some.toml"
+    path.write_text("[sweep]\nrepeat = 3\nnoise_floor = false")
+    plan = plan_sweep(path, [], ["default", "odf"])
+    open_sweep(plan, tmp_path / "sweep")
+    return plan
+
+
+def _path(tmp_path: Path, kernel: str, repeat: int) -> Path:
+    return tmp_path / "sweep" / rundir.RUNS / f"{kernel}-r{repeat}"
+
+
+@pytest.mark.usefixtures("plan")
+def test_a_cell_is_the_mean_over_its_valid_runs(tmp_path: Path) -> None:
+    for repeat, fork_ms in ((1, 10), (2, 30)):
+        _run(_path(tmp_path, "default", repeat), fork_ms)
+    _run(_path(tmp_path, "default", 3), 500, valid=False)
+    sweep = analyse_sweep(tmp_path / "sweep")
+    default, odf = sweep.cells
+    assert default["fork_us"] == {"mean": 20_000, "min": 10_000, "max": 30_000}
+    assert (default["runs"], default["finished_runs"], default["valid_runs"]) == (3, 3, 2)
+    assert odf["valid_runs"] == 0
+    assert odf["snapshot.p99_us"]["mean"] is None
+    assert not sweep.valid
+    assert not sweep.emulated
+    states = [run["state"] for run in sweep.document["runs"]]
+    assert states.count("missing") == 3
+
+
+@pytest.mark.usefixtures("plan")
+def test_emulation_is_marked_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from forktail.analysis.sweep.table import print_sweep
+
+    for kernel in ("default", "odf"):
+        for repeat in (1, 2, 3):
+            _run(_path(tmp_path, kernel, repeat), 10, accelerator="tcg")
+    sweep = analyse_sweep(tmp_path / "sweep")
+    assert sweep.emulated
+    assert sweep.valid
+    html = (tmp_path / "sweep" / rundir.REPORT).read_text()
+    assert "<b>emulated</b>" in html
+    print_sweep(sweep)
+    assert "EMULATED" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("plan")
+def test_the_report_stands_alone_and_the_pictures_are_there(tmp_path: Path) -> None:
+    _run(_path(tmp_path, "default", 1), 10)
+    analyse_sweep(tmp_path / "sweep")
+    html = (tmp_path / "sweep" / rundir.REPORT).read_text()
+    assert not re.search(r"(src|href)=\"https?:", html)
+    assert "10 ms" in html
+    for name in ("tail", "fork", "interruptions"):
+        assert (tmp_path / "sweep" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    document = json.loads((tmp_path / "sweep" / rundir.SWEEP).read_text())
+    assert document["schema"] == "forktail.sweep/1"
+
+
+def test_a_directory_without_a_plan_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"plan\.json is missing"):
+        analyse_sweep(tmp_path)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep goes on where it stopped, survives a run that fails, and refuses another sweep's directory."""
+
+from pathlib import Path
+
+import pytest
+
+from forktail import rundir
+from forktail.errors import BadInput, RunFailed
+from forktail.sweep.plan import Plan, PlannedRun, plan_sweep
+from forktail.sweep.sweep import open_sweep, run_sweep
+
+
+class _Listener:
+    def __init__(self) -> None:
+        self.finished_before = -1
+        self.faults: list[str | None] = []
+
+    def begin(self, total: int, finished: int) -> None:
+        self.finished_before = finished
+
+    def run(self, run: PlannedRun) -> None: ...
+
+    def end_run(self, run: PlannedRun, fault: str | None) -> None:
+        self.faults.append(fault)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    path = tmp_path / "some.toml"
+    path.write_text("[sweep]\nrepeat = 2")
+    return plan_sweep(path, [], ["default"])
+
+
+def _finish(run: PlannedRun, path: Path) -> None:
+    path.mkdir()
+    rundir.write_json(path / rundir.MANIFEST, {"schema": rundir.RUN_SCHEMA})
+
+
+def test_finished_runs_are_not_run_again(plan: Plan, tmp_path: Path) -> None:
+    directory = tmp_path / "sweep"
+    made: list[str] = []
+
+    def stop_after_three(run: PlannedRun, path: Path) -> None:
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        made.append(run.name)
+        _finish(run, path)
+
+    open_sweep(plan, directory)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(plan, directory, stop_after_three, _Listener())
+    again = _Listener()
+    later: list[str] = []
+
+    def make(run: PlannedRun, path: Path) -> None:
+        later.append(run.name)
+        _finish(run, path)
+
+    open_sweep(plan, directory)
+    run_sweep(plan, directory, make, again)
+    assert again.finished_before == 3
+    assert made + later == [run.name for run in plan.runs]
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(plan: Plan, tmp_path: Path) -> None:
+    first = plan.runs[0].name
+
+    def fail_first(run: PlannedRun, path: Path) -> None:
+        if run.name == first:
+            raise RunFailed("The server died.")
+        _finish(run, path)
+
+    listener = _Listener()
+    open_sweep(plan, tmp_path / "sweep")
+    failed = run_sweep(plan, tmp_path / "sweep", fail_first, listener)
+    assert failed == {first: "The server died."}
+    assert listener.faults == ["The server died.", None, None, None]
+
+
+def test_another_plan_is_refused(plan: Plan, tmp_path: Path) -> None:
+    other_path = tmp_path / "some.toml"
+    other_path.write_text("[sweep]\nrepeat = 3")
+    open_sweep(plan, tmp_path / "sweep")
+    with pytest.raises(BadInput, match="a sweep of another plan"):
+        open_sweep(plan_sweep(other_path, [], ["default"]), tmp_path / "sweep")
+
+
+def test_a_directory_that_is_no_sweep_is_refused(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(BadInput, match="is no sweep"):
+        open_sweep(plan, tmp_path / "other")
