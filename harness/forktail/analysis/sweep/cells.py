@@ -94,7 +94,7 @@ def _cell(planned: Document, runs: list[Document]) -> Document:
         "name": planned["name"],
         "arm": planned["arm"],
         "kernel": planned["kernel"],
-        "release": releases[0] if len(releases) == 1 else releases or None,
+        "releases": releases,
         "values": planned["values"],
         "size_bytes": planned["size_bytes"],
         "copy_threads": None,

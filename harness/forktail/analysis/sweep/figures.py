@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a sweep: kernels side by side, each bar a mean with the spread of its runs."""
+"""The figures of a sweep: kernels side by side, each a mean with the spread of its runs."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def group_label(cell: dict[str, Any]) -> str:
 def _subtitle(sweep: Sweep) -> str:
     document = sweep.document
     mark = "  ·  EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
-    return f"{document['name']}  ·  mean of {document['repeat']} runs, bars from minimum to maximum{mark}"
+    return f"{document['name']}  ·  mean of {document['repeat']} runs, lines from minimum to maximum{mark}"
 
 
-def _bars(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[float], str]) -> None:
+def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[float], str]) -> None:
     groups = _groups(sweep.cells)
     names = arms(sweep.cells)
     width = _BAR_WIDTH / len(names)
@@ -55,22 +55,25 @@ def _bars(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[flo
                 continue
             x = groups.index(group_label(cell)) + (place - (len(names) - 1) / 2) * width
             mean = spread["mean"]
-            axes.bar(x, mean, width * 0.92, color=_colour(arm, cell["kernel"]), label=arm)
+            # Points and not bars: on a logarithmic axis a bar's length says nothing.
             axes.errorbar(
                 x,
                 mean,
                 yerr=[[mean - spread["min"]], [spread["max"] - mean]],
-                color="#333333",
-                linewidth=1,
-                capsize=3,
+                fmt="o",
+                markersize=9,
+                color=_colour(arm, cell["kernel"]),
+                linewidth=2,
+                capsize=4,
+                label=arm,
             )
             axes.annotate(
-                text(mean), (x, spread["max"]), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=8
+                text(mean), (x, spread["max"]), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8
             )
     axes.set_xticks(range(len(groups)), groups)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel(label)
-    axes.margins(y=0.18)
 
 
 def _colour(arm: str, kernel: str) -> str:
@@ -88,14 +91,15 @@ def _log_times(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_text(value * 1000)))
     axes.yaxis.set_minor_formatter(NullFormatter())
     low, high = axes.get_ylim()
-    axes.set_ylim(low, high * 1.6)
+    # Whole decades, so that an axis always bears two labels and small differences look small.
+    axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high * 1.3)))
 
 
 def _pair(sweep: Sweep, title: str, metrics: Sequence[tuple[str, str]]) -> Figure:
     figure = titled(title, _subtitle(sweep), 4.6)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     for axes, (metric, label) in zip(panels, metrics, strict=True):
-        _bars(axes, sweep, metric, label, lambda value: time_text(value * 1000))
+        _spreads(axes, sweep, metric, label, lambda value: time_text(value * 1000))
         _log_times(axes)
     _legend(figure, panels[0])
     return figure
@@ -138,7 +142,8 @@ def interruptions(sweep: Sweep) -> Figure:
         x = np.arange(len(bounds)) + (place - (len(cells) - 1) / 2) * width
         heights = [counts.get(bound, 0) for bound in bounds]
         total = count_text(round(sum(heights)))
-        axes.bar(x, heights, width * 0.92, label=f"{cell['arm']}, {group_label(cell)}: {total} a run")
+        label = f"{cell['arm']}, {group_label(cell)}: {total} a run"
+        axes.bar(x, heights, width * 0.92, color=_colour(cell["arm"], cell["kernel"]), edgecolor="white", label=label)
     axes.set_xticks(range(len(bounds)), [f"{low} to {high}" for low, high in bounds])
     axes.set_xlabel("duration, µs")
     axes.set_ylabel("interruptions a run")
