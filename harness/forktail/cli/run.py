@@ -20,7 +20,7 @@ from forktail.workload import Workload, read_workload
 RESULTS = Path("results")
 
 
-def _conclude(run: Path, as_json: bool) -> None:
+def conclude(run: Path, as_json: bool) -> None:
     """Analyse a run, print its table and where the report lies; exit code 1 for a run that is not valid."""
     from forktail.analysis import analyse
     from forktail.analysis.table import print_summary
@@ -56,7 +56,7 @@ def run(
         with Bars() as bars:
             directory = measure(plan, out or _default_out(plan), bars)
         if report:
-            _conclude(directory, as_json)
+            conclude(directory, as_json)
         else:
             print(directory)
 
@@ -67,4 +67,4 @@ def report_run(
 ) -> None:
     """Make the result of a run again from its raw files: table, summary.json, report.html, pictures."""
     with told_clearly():
-        _conclude(run, as_json)
+        conclude(run, as_json)

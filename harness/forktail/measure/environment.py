@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import platform
 import re
@@ -19,6 +20,9 @@ from forktail.measure.proc import chosen, memory_bytes, read_text
 _THP = "/sys/kernel/mm/transparent_hugepage"
 _CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
 _PACKAGES = ("pydantic", "redis", "typer", "rich")
+LAB_FILE = "/etc/forktail-lab.json"
+"""In a guest of the lab: what machine it was given, which it cannot find out by itself."""
+LAB_SCHEMA = "forktail.lab/1"
 
 
 def kernel_flavour(release: str) -> str:
@@ -119,6 +123,14 @@ def _disk(directory: Path) -> dict[str, Any]:
     return mount
 
 
+def _lab() -> dict[str, Any] | None:
+    text = read_text(LAB_FILE)
+    if text is None:
+        return None
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
 def environment(directory: Path) -> dict[str, Any]:
     """Everything recorded of the host, as `environment.json`; `directory` is where the snapshot is written."""
     return {
@@ -129,6 +141,7 @@ def environment(directory: Path) -> dict[str, Any]:
         "settings": _settings(),
         "disk": _disk(directory),
         "clock": _clock(),
+        "lab": _lab(),
         "versions": {
             "forktail": forktail.__version__,
             "python": platform.python_version(),
@@ -162,6 +175,11 @@ def deviations(recorded: dict[str, Any]) -> list[str]:
             f"{len(cpu['usable'])} CPUs are shared by the server, its snapshot child and the generator: "
             "part of the snapshot's latency is waiting for a CPU, which a larger host does not show."
         )
-    if cpu["hypervisor"]:
+    lab = recorded["lab"]
+    if lab and lab["accelerator"] == "tcg":
+        found.append("The host is emulated by QEMU's TCG: absolute times are several times a real machine's.")
+        if lab["icount"]:
+            found.append("Time is counted in instructions: it knows neither caches nor the other CPUs' work.")
+    elif cpu["hypervisor"]:
         found.append("The host is a virtual machine: time taken by its neighbours appears as latency.")
     return found

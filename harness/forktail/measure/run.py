@@ -143,7 +143,8 @@ class _Timeline:
                 raise self._server.gone() or native.failure("ended in the middle of the run")
         if self._info.due(now_ns):
             sample = self._info.sample()
-            self._progress.advance("persist", sample.get("current_save_keys_processed", 0))
+            if sample["rdb_bgsave_in_progress"]:
+                self._progress.advance("persist", sample.get("current_save_keys_processed", 0))
             self._progress.advance("load", (now_ns - self._load.start_ns) / 1e9)
 
 
@@ -195,6 +196,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         filled = load_part.fill(workload, server.port, lambda keys: progress.advance("fill", keys))
         progress.end("fill")
         before = server.memory()
+        rundir.write_json(server.directory / "info-before.json", server.info())
 
         probe = Probe(server.pid, partial / rundir.EVENT_LOG)
         stack.callback(probe.native.end)
@@ -213,6 +215,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         probe_summary = probe.stop()
         after = server.memory()
         last = server.info()
+        rundir.write_json(server.directory / "info-after.json", last)
 
         rundir.write_json(partial / rundir.LOAD, load_summary)
         rundir.write_json(partial / rundir.PROBE, probe_summary)

@@ -69,7 +69,8 @@ def port_is_free(port: int) -> bool:
         return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback address on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         return int(probe.getsockname()[1])
@@ -112,7 +113,7 @@ class Server:
         self.directory = directory
         self.log = directory / "server.log"
         self.rdb = directory / "dump.rdb"
-        self.port = workload.server.port or _free_port()
+        self.port = workload.server.port or free_port()
         cpus = parse_cpus(workload.server.cpus) if workload.server.cpus else None
         configuration_file = directory / "redis.conf"
         directory.mkdir()
