@@ -12,12 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from forktail.analysis.binary_log import ANEW, LogFormat, read_header
 from forktail.errors import BadInput
-
-_MAGIC = b"FTELOG\0\0"
-_VERSION = 1
-_HEADER = struct.Struct("<8s4I5Q")
-_ANEW = "copy the run directory again, or run again."
 
 EVENT = np.dtype(
     [
@@ -32,6 +28,8 @@ EVENT = np.dtype(
         ("kind", "<u2"),
     ]
 )
+
+_FORMAT = LogFormat("event log", b"FTELOG\0\0", 1, struct.Struct("<8s4I5Q"), EVENT.itemsize)
 
 
 class Kind(IntEnum):
@@ -79,32 +77,8 @@ def ends(events: Events) -> npt.NDArray[np.int64]:
 
 def read_event_log(path: Path) -> EventLog:
     """Read and verify an event log; every fault is a BadInput that names the file."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            head = file.read(_HEADER.size)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}): {_ANEW}") from error
-    if len(head) < _HEADER.size:
-        raise BadInput(f"{path} ends inside its header ({size} of {_HEADER.size} bytes): {_ANEW}")
-    magic, version, header_bytes, record_bytes, server, records, attach_ns, *_ = _HEADER.unpack(head)
-    if magic != _MAGIC:
-        raise BadInput(f"{path} is not an event log (its magic is {magic!r}): {_ANEW}")
-    if version != _VERSION:
-        raise BadInput(
-            f"{path} is an event log of version {version}, but this forktail reads version {_VERSION}: "
-            "use the forktail that wrote it."
-        )
-    if (header_bytes, record_bytes) != (_HEADER.size, EVENT.itemsize):
-        raise BadInput(
-            f"{path} claims a header of {header_bytes} and records of {record_bytes} bytes, "
-            f"not {_HEADER.size} and {EVENT.itemsize}: {_ANEW}"
-        )
-    expected = _HEADER.size + records * EVENT.itemsize
-    if size != expected:
-        raise BadInput(f"{path} should be {expected} bytes for its {records} records, but is {size}: {_ANEW}")
-
-    events = np.fromfile(path, dtype=EVENT, offset=_HEADER.size, count=records)
+    server, records, attach_ns, *_ = read_header(path, _FORMAT)
+    events = np.fromfile(path, dtype=EVENT, offset=_FORMAT.header.size, count=records)
     _verify(path, events)
     gaps = _gaps(path, events)
     return EventLog(server, attach_ns, events[np.argsort(events["start"], kind="stable")], gaps)
@@ -114,10 +88,10 @@ def _verify(path: Path, events: Events) -> None:
     unknown = (events["kind"] < min(Kind)) | (events["kind"] > max(Kind))
     if unknown.any():
         first = int(np.argmax(unknown))
-        raise BadInput(f"{path}: record {first} has the unknown kind {events['kind'][first]}: {_ANEW}")
+        raise BadInput(f"{path}: record {first} has the unknown kind {events['kind'][first]}: {ANEW}")
     beyond = (events["start"] >= 2**62) | (events["duration"] >= 2**62)
     if beyond.any():
-        raise BadInput(f"{path}: record {int(np.argmax(beyond))} has no CLOCK_MONOTONIC time: {_ANEW}")
+        raise BadInput(f"{path}: record {int(np.argmax(beyond))} has no CLOCK_MONOTONIC time: {ANEW}")
 
 
 def _gaps(path: Path, events: Events) -> dict[int, int]:
@@ -130,9 +104,7 @@ def _gaps(path: Path, events: Events) -> dict[int, int]:
         sequence = np.sort(events["sequence"][events["cpu"] == cpu]).astype(np.int64)
         steps = np.diff(sequence)
         if (steps == 0).any():
-            raise BadInput(
-                f"{path}: CPU {cpu} has the sequence number {sequence[int(np.argmin(steps))]} twice: {_ANEW}"
-            )
+            raise BadInput(f"{path}: CPU {cpu} has the sequence number {sequence[int(np.argmin(steps))]} twice: {ANEW}")
         missing = int((steps - 1).sum())
         if missing:
             gaps[int(cpu)] = missing

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from forktail.analysis.binary_log import ANEW, LogFormat, read_header
 from forktail.errors import BadInput
 
 NEVER = 2**44 - 1
@@ -21,11 +22,7 @@ OPERATIONS = ("GET", "SET")
 STATUSES = ("ok", "error", "lost", "in flight", "unsent")
 OK, ERROR, LOST, IN_FLIGHT, UNSENT = range(len(STATUSES))
 
-_MAGIC = b"FTQLOG\0\0"
-_VERSION = 1
-_HEADER = struct.Struct("<8s4I3QdQ")
-_RECORD_BYTES = 24
-_ANEW = "copy the run directory again, or run again."
+_FORMAT = LogFormat("query log", b"FTQLOG\0\0", 1, struct.Struct("<8s4I3QdQ"), 24)
 
 Int64 = npt.NDArray[np.int64]
 
@@ -61,35 +58,12 @@ class QueryLog:
 
 def read_query_log(path: Path) -> QueryLog:
     """Read and verify a query log; every fault is a BadInput that names the file."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            head = file.read(_HEADER.size)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}): {_ANEW}") from error
-    if len(head) < _HEADER.size:
-        raise BadInput(f"{path} ends inside its header ({size} of {_HEADER.size} bytes): {_ANEW}")
-    magic, version, header_bytes, record_bytes, connections, records, start, seed, rate, _ = _HEADER.unpack(head)
-    if magic != _MAGIC:
-        raise BadInput(f"{path} is not a query log (its magic is {magic!r}): {_ANEW}")
-    if version != _VERSION:
-        raise BadInput(
-            f"{path} is a query log of version {version}, but this forktail reads version {_VERSION}: "
-            "use the forktail that wrote it."
-        )
-    if (header_bytes, record_bytes) != (_HEADER.size, _RECORD_BYTES):
-        raise BadInput(
-            f"{path} claims a header of {header_bytes} and records of {record_bytes} bytes, "
-            f"not {_HEADER.size} and {_RECORD_BYTES}: {_ANEW}"
-        )
-    expected = _HEADER.size + records * _RECORD_BYTES
-    if size != expected:
-        raise BadInput(f"{path} should be {expected} bytes for its {records} records, but is {size}: {_ANEW}")
+    connections, records, start, seed, rate, _ = read_header(path, _FORMAT)
     if not 0 <= start < 2**63:
-        raise BadInput(f"{path} starts at {start} ns, which is no CLOCK_MONOTONIC time: {_ANEW}")
+        raise BadInput(f"{path} starts at {start} ns, which is no CLOCK_MONOTONIC time: {ANEW}")
 
     words = (
-        np.memmap(path, dtype="<u8", mode="r", offset=_HEADER.size, shape=(records, 3))
+        np.memmap(path, dtype="<u8", mode="r", offset=_FORMAT.header.size, shape=(records, 3))
         if records
         else np.empty((0, 3), dtype="<u8")
     )
@@ -121,7 +95,7 @@ def _verify(path: Path, log: QueryLog) -> None:
 
     def refuse(at_fault: npt.NDArray[np.bool_], what: str) -> None:
         if at_fault.any():
-            raise BadInput(f"{path}: record {int(np.argmax(at_fault))} {what}: {_ANEW}")
+            raise BadInput(f"{path}: record {int(np.argmax(at_fault))} {what}: {ANEW}")
 
     if not len(log):
         return
