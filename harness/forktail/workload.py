@@ -105,6 +105,9 @@ class Snapshot(_Section):
     """When the server is told to fork."""
 
     trigger: Literal["bgsave"] = "bgsave"
+    fork: Literal["kernel", "default"] = Field(
+        default="kernel", description="kernel: the mechanism that the kernel is built for; default: leave it off"
+    )
     at: Time = Field(default=8 * 10**9, description="time of the first trigger, counted from the end of the warm-up")
     count: int = Field(default=1, ge=1, le=1000)
     every: Time = Field(default=60 * 10**9, gt=0, description="from one trigger to the next")

@@ -27,6 +27,11 @@ LAG_SHARE_WARNING, LAG_WARNING_NS = 0.01, 100_000
 FEW_QUERIES = 1000
 WEAK_LABELS = ("approximate", "per VMA")
 """Labels of probes that tell when something happened, but not exactly how often."""
+COPY_PER_TABLE_NS = 10_000
+"""A copied last-level table costs 17 us and more (P, section 3.1: 70 ms for 4096 tables), a shared or marked one
+well under one, and several times both under emulation."""
+TABLES_AT_LEAST = 64
+"""Fewer tables tell no mechanism from another: the rest of fork outweighs them."""
 TABLE_SPAN = 2 * 2**20
 """What one last-level page table maps."""
 
@@ -43,6 +48,7 @@ def judge(result: Result) -> Verdict:
     """Judge a run by every rule, so that all its faults are told at once."""
     reasons = [
         *_forks(result),
+        *_mechanism(result),
         *_losses(result),
         *_fork_against_info(result),
         *_window_against_info(result),
@@ -93,6 +99,27 @@ def _forks(result: Result) -> Iterator[str]:
     boots = {str(document["boot_id"]) for document in (run.manifest, run.probe) if document.get("boot_id")}
     if len(boots) > 1:
         yield "The probe's events and the queries are of different boots of the host, so their clocks do not agree."
+
+
+def _mechanism(result: Result) -> Iterator[str]:
+    """The fork meant must be the fork used: its knob read back, and its cost by table in range."""
+    mechanism = section(result.run.manifest, "mechanism")
+    name = mechanism.get("name") or "default"
+    if mechanism.get("read_back") != mechanism.get("wanted"):
+        yield (
+            f"{mechanism.get('knob')} held {mechanism.get('read_back')!r} and not {mechanism.get('wanted')!r} at the "
+            f"end of the run: the {name} fork was not in use."
+        )
+    tables = (number(section(result.run.server, "before"), "page_table_bytes") or 0) / 4096
+    if name == "default" or tables < TABLES_AT_LEAST:
+        return
+    for place, fork in enumerate(result.snapshots, start=1):
+        if fork.page_table_copy_ns is not None and fork.page_table_copy_ns > tables * COPY_PER_TABLE_NS:
+            yield (
+                f"Fork {place} took {time_text(fork.page_table_copy_ns)} for {count_text(round(tables))} page tables, "
+                f"{time_text(fork.page_table_copy_ns / tables)} each: it copied them as the default fork does, and the {name} fork "
+                "was not used."
+            )
 
 
 def _losses(result: Result) -> Iterator[str]:

@@ -19,6 +19,7 @@ from forktail.measure import load as load_part
 from forktail.measure.environment import deviations, environment
 from forktail.measure.info import InfoLog
 from forktail.measure.load import Load
+from forktail.measure.mechanism import Mechanism, switch_on
 from forktail.measure.preflight import preflight
 from forktail.measure.probe import REQUIRED, Probe
 from forktail.measure.progress import Progress
@@ -46,11 +47,19 @@ class _Timeline:
     """The measured part of a run: warm-up, each snapshot in its turn, cool-down."""
 
     def __init__(
-        self, workload: Workload, server: Server, load: Load, probe: Probe, info: InfoLog, progress: Progress
+        self,
+        workload: Workload,
+        server: Server,
+        mechanism: Mechanism,
+        load: Load,
+        probe: Probe,
+        info: InfoLog,
+        progress: Progress,
     ) -> None:
         self._snapshot = workload.snapshot
         self._run = workload.run
         self._server = server
+        self._mechanism = mechanism
         self._load = load
         self._probe = probe
         self._info = info
@@ -78,6 +87,7 @@ class _Timeline:
         self._progress.end("load")
 
     def _take_snapshot(self) -> None:
+        self._mechanism.verify()
         requested_ns = time.monotonic_ns()
         self._server.bgsave()
         mark = SnapshotMarks(self._snapshot.trigger, requested_ns, time.monotonic_ns())
@@ -195,6 +205,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         progress.begin("fill", workload.server.keys)
         filled = load_part.fill(workload, server.port, lambda keys: progress.advance("fill", keys))
         progress.end("fill")
+        mechanism = switch_on(recorded["kernel"]["flavour"], workload.snapshot.fork, server.pid)
         before = server.memory()
         rundir.write_json(server.directory / "info-before.json", server.info())
 
@@ -207,13 +218,14 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         stack.callback(load.native.end)
         load.wait_until_started()
 
-        timeline = _Timeline(workload, server, load, probe, info, progress)
+        timeline = _Timeline(workload, server, mechanism, load, probe, info, progress)
         timeline.follow()
         load_summary = load.stop()
         load_end_ns = time.monotonic_ns()
         info.sample()
         probe_summary = probe.stop()
         after = server.memory()
+        mechanism_used = mechanism.as_json()
         last = server.info()
         rundir.write_json(server.directory / "info-after.json", last)
 
@@ -235,6 +247,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         },
         "forks_seen": [asdict(fork) for fork in probe.forks],
         "truncated": timeline.truncated,
+        "mechanism": mechanism_used,
         "server": {
             "engine": workload.server.engine,
             "version": server.version,
