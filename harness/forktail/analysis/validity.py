@@ -115,10 +115,10 @@ def _mechanism(result: Result) -> Iterator[str]:
         return
     for place, fork in enumerate(result.snapshots, start=1):
         if fork.page_table_copy_ns is not None and fork.page_table_copy_ns > tables * COPY_PER_TABLE_NS:
+            each = time_text(fork.page_table_copy_ns / tables)
             yield (
                 f"Fork {place} took {time_text(fork.page_table_copy_ns)} for {count_text(round(tables))} page tables, "
-                f"{time_text(fork.page_table_copy_ns / tables)} each: it copied them as the default fork does, and the {name} fork "
-                "was not used."
+                f"{each} each: it copied them as the default fork does, and the {name} fork was not used."
             )
 
 
