@@ -9,10 +9,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKLOAD ?= workloads/quick.toml
 
-# Debian packages: the compilers and libraries of the native parts, Python's venv, and the server under test.
+# Debian packages: the compilers and libraries of the native parts, Python's venv, the server under test; what builds
+# kernels and boots them.
 PACKAGES := build-essential clang llvm clang-format cmake ninja-build pkg-config bpftool \
 	libbpf-dev libelf-dev zlib1g-dev libclang-rt-14-dev \
-	python3-venv redis-server redis-tools fonts-dejavu-core git
+	python3-venv redis-server redis-tools fonts-dejavu-core git \
+	flex bison bc libssl-dev dwarves ccache kmod cpio rsync xz-utils linux-source-6.1 \
+	qemu-system-x86 mmdebstrap e2fsprogs openssh-client
 
 NATIVE := CMakeLists.txt $(shell find harness/loadgen bpf -type f)
 

@@ -69,7 +69,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("assignment", ["server.size", "=1GiB", "name.size=1GiB"])
 def test_no_assignment(assignment: str) -> None:
-    with pytest.raises(BadInput, match="assignment|cannot be set"):
+    with pytest.raises(BadInput, match=r"assignment|cannot be set"):
         read_workload(ROOT / "workloads" / "quick.toml", ["name='a'", assignment])
 
 

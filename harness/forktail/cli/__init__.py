@@ -10,6 +10,7 @@ import typer
 import forktail
 from forktail.cli.console import new_app
 from forktail.cli.doctor import doctor
+from forktail.cli.kernel import app as kernel
 from forktail.cli.run import report_run, run
 from forktail.cli.sweep import sweep
 
@@ -22,6 +23,7 @@ app.command(epilog="Example: forktail run workloads/quick.toml --set server.size
 app.command(epilog="Example: forktail sweep workloads/quick.toml --set sweep.repeat=5 --out results/nightly")(sweep)
 app.command(name="report", epilog="Example: forktail report results/20260131T120000-quick")(report_run)
 app.command(epilog="Example: forktail doctor --json")(doctor)
+app.add_typer(kernel, name="kernel")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forktail kernel`: build the kernels under comparison, list them, remove them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column, Table
+
+from forktail.cli.console import Json, new_app, notes, print_json, told_clearly
+from forktail.kernel import cache
+from forktail.kernel.build import build
+from forktail.kernel.series import read_series
+
+app = new_app("Build the kernels under comparison from one source and one patch series, and keep them.")
+
+_PLAIN_STEPS = 500
+
+
+class Steps:
+    """The steps of a build as bars on a terminal, as plain lines elsewhere; use it as a context."""
+
+    def __init__(self) -> None:
+        self._task: TaskID | None = None
+        self._told = 0
+        self._bars = Progress(
+            TextColumn("{task.description:<24}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=notes,
+            disable=not notes.is_terminal,
+        )
+
+    def __enter__(self) -> Steps:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._bars.stop()
+
+    def _end(self) -> None:
+        if self._task is not None:
+            done = self._bars.tasks[self._task].completed
+            self._bars.update(self._task, total=done or 1, completed=done or 1)
+            self._bars.stop_task(self._task)
+
+    def begin(self, step: str, total: int | None = None) -> None:
+        """See `kernel.progress.Progress`."""
+        self._end()
+        self._told = 0
+        if not notes.is_terminal:
+            notes.print(f"{step} ...", markup=False, highlight=False)
+        self._task = self._bars.add_task(step, total=total)
+
+    def advance(self, done: int) -> None:
+        """See `kernel.progress.Progress`."""
+        assert self._task is not None
+        self._bars.update(self._task, completed=done)
+        if not notes.is_terminal and done >= self._told + _PLAIN_STEPS:
+            self._told = done
+            notes.print(f"  {done} objects", highlight=False)
+
+
+Configs = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="The patch series and configurations [kernel-configs/linux-6.1].")
+]
+
+
+@app.command("build", epilog="Example: forktail kernel build odf --debug")
+def build_flavour(
+    flavour: Annotated[str, typer.Argument(help="A flavour, or all of them.")] = "default",
+    debug: Annotated[bool, typer.Option("--debug", help="With KASAN, lockdep and page-table checks; slow.")] = False,
+    source: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A tarball or a tree of Linux 6.1 [Debian's package].")
+    ] = None,
+    configs: Configs = None,
+    as_json: Json = False,
+) -> None:
+    """Build a kernel unless the cache has it, and print where its image lies."""
+    with told_clearly():
+        series = read_series(configs)
+        flavours = series.flavours if flavour == "all" else [flavour]
+        with Steps() as steps:
+            kernels = [build(name, debug, series, source, steps) for name in flavours]
+        if as_json:
+            print_json({"kernels": [kernel.as_json() for kernel in kernels]})
+        else:
+            for kernel in kernels:
+                print(f"{kernel.release}  {kernel.image}")
+
+
+@app.command("list", epilog="Example: forktail kernel list --json")
+def list_kernels(as_json: Json = False) -> None:
+    """List the kernels in the cache, the newest first."""
+    with told_clearly():
+        kernels = cache.entries()
+        if as_json:
+            print_json({"kernels": [kernel.as_json() for kernel in kernels]})
+            return
+        if not kernels:
+            print(f"No kernel in {cache.cache_directory()}: `forktail kernel build all` builds them.")
+            return
+        table = Table("release", "build", "built", "size", Column("directory", overflow="fold"))
+        for kernel in kernels:
+            seconds, size = f"{kernel.manifest['seconds']:.0f} s", f"{kernel.bytes / 2**20:.0f} MiB"
+            table.add_row(kernel.release, seconds, kernel.manifest["built"], size, str(kernel.directory))
+        console = Console(highlight=False)
+        Console(highlight=False, width=None if console.is_terminal else 200).print(table)
+
+
+@app.command(epilog="Example: forktail kernel clean")
+def clean() -> None:
+    """Remove every kernel and work tree from the cache, and say how much that freed."""
+    with told_clearly():
+        freed = cache.clean()
+        print(f"Freed {freed / 2**30:.1f} GiB in {cache.cache_directory()}.")

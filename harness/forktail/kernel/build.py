@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build a flavour, or take it from the cache."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from forktail.errors import EnvironmentLacks
+from forktail.kernel import cache, key, toolchain
+from forktail.kernel.buildtree import BuildTree
+from forktail.kernel.cache import BuiltKernel
+from forktail.kernel.progress import Progress, Silence
+from forktail.kernel.series import Series, read_series
+from forktail.kernel.source import Source, find_source
+from forktail.kernel.worktree import WorkTree
+
+_TREE_BYTES = 2 * 2**30
+_BUILD_BYTES = {False: 4 * 2**30, True: 8 * 2**30}
+
+
+def _check_disk(work: WorkTree, directory: Path, debug: bool) -> None:
+    needed = (0 if work.tree.exists() else _TREE_BYTES) + (
+        _BUILD_BYTES[debug] if not work.build_directory(debug).exists() else _BUILD_BYTES[debug] // 4
+    )
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise EnvironmentLacks(
+            f"The build needs {needed / 2**30:.1f} GiB at {directory}, and {free / 2**30:.1f} GiB are free: "
+            "free space (`forktail kernel clean` may), or set XDG_CACHE_HOME elsewhere."
+        )
+
+
+def _keep(tree: BuildTree, directory: Path) -> None:
+    """Copy what a kernel is used by; the build tree belongs to the next flavour."""
+    for source, name in {
+        tree.directory / "arch/x86/boot/bzImage": "bzImage",
+        tree.directory / "vmlinux": "vmlinux",
+        tree.directory / ".config": "config",
+        tree.log: "build.log",
+    }.items():
+        shutil.copyfile(source, directory / name)
+
+
+def _build(flavour: str, debug: bool, series: Series, source: Source, progress: Progress) -> BuiltKernel:
+    fragments = series.fragments(flavour, debug)
+    made_of = key.inputs(source, series, fragments)
+    kernel_key = key.of(made_of)
+    target = cache.entry(flavour, debug, kernel_key)
+    if built := cache.read_entry(target):
+        return built
+    work = WorkTree(cache.cache_directory() / "work" / source.identity, source)
+    _check_disk(work, cache.cache_directory(), debug)
+    work.prepare(series, progress)
+    name = cache.name_of(flavour, debug)
+    tree = BuildTree(
+        work.tree,
+        work.build_directory(debug),
+        work.directory / f"{name}.log",
+        build_id=kernel_key[: key.SHORT],
+        suffix="-debug" if debug else "",
+    )
+    progress.begin(f"configure {name}")
+    tree.configure(series.defconfig, fragments)
+    began = time.monotonic()
+    tree.compile(name, progress)
+    partial = target.with_name(f"{target.name}{cache.PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    _keep(tree, partial)
+    cache.write_manifest(
+        partial,
+        {
+            "flavour": flavour,
+            "debug": debug,
+            "release": tree.release(),
+            "key": kernel_key,
+            "built": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - began, 1),
+            "source": str(source.path),
+            "inputs": made_of,
+        },
+    )
+    partial.rename(target)
+    found = cache.read_entry(target)
+    assert found is not None
+    return found
+
+
+def build(
+    flavour: str,
+    debug: bool = False,
+    series: Series | None = None,
+    source: Path | None = None,
+    progress: Progress | None = None,
+) -> BuiltKernel:
+    """The kernel of a flavour, built unless the cache has it; waits while another process builds."""
+    progress = progress or Silence()
+    series = series or read_series()
+    series.fragments(flavour, debug)
+    toolchain.check_tools()
+    base = find_source(series, source, progress)
+    try:
+        with cache.locked(progress):
+            return _build(flavour, debug, series, base, progress)
+    except OSError as error:
+        place = error.filename or cache.cache_directory()
+        raise EnvironmentLacks(f"{place}: {error.strerror}. Mend that, or set XDG_CACHE_HOME elsewhere.") from error

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A build tree: where make compiles the kernel of one configuration after another."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from forktail.errors import RunFailed
+from forktail.kernel.options import check_survived
+from forktail.kernel.process import failed, run
+from forktail.kernel.progress import Progress
+
+_STEP = re.compile(r"^  (?:CC|AS|AR|LD|GEN|HOSTCC)\b")
+_FULL_BUILD_STEPS = 2_330
+
+
+class BuildTree:
+    """One directory given to make as O=; `log` takes all that make says, `build_id` is what `uname -v` begins with."""
+
+    def __init__(self, tree: Path, directory: Path, log: Path, build_id: str, suffix: str) -> None:
+        self.tree = tree
+        self.directory = directory
+        self.log = log
+        self._build_id = build_id
+        self._suffix = suffix
+
+    def configure(self, defconfig: str, fragments: Sequence[Path]) -> None:
+        """Lay the fragments over the defconfig; BadInput when an option of theirs does not survive."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        merge = self.tree / "scripts" / "kconfig" / "merge_config.sh"
+        with self.log.open("w", buffering=1) as log:
+            run([merge, "-m", "-O", self.directory, self.tree / defconfig, *fragments], failed("merge_config.sh"), log)
+            run(self._make("olddefconfig"), failed("Configuring the kernel"), log)
+        check_survived(fragments, self.directory / ".config")
+
+    def compile(self, name: str, progress: Progress) -> None:
+        """Make the image; RunFailed with the compiler's telling lines and the path of the log."""
+        fresh = not (self.directory / "vmlinux.o").exists()
+        progress.begin(f"compile {name}", _FULL_BUILD_STEPS if fresh else None)
+        steps = 0
+
+        def count(line: str) -> None:
+            nonlocal steps
+            if _STEP.match(line):
+                steps += 1
+                progress.advance(steps)
+
+        def failure(words: str) -> RunFailed:
+            return RunFailed(f"{name} did not compile: {words}. The whole log: {self.log}")
+
+        with self.log.open("a", buffering=1) as log:
+            run(self._make("bzImage"), failure, log, count, self._ccache())
+
+    def release(self) -> str:
+        """What `uname -r` will say."""
+        return (self.directory / "include" / "config" / "kernel.release").read_text().strip()
+
+    def _ccache(self) -> dict[str, str]:
+        """Paths relative to the work tree's directory, so that the next point release finds what did not change."""
+        return {"CCACHE_BASEDIR": str(self.directory.parent), "CCACHE_NOHASHDIR": "1"}
+
+    def _make(self, target: str) -> list[str | Path]:
+        return [
+            "make",
+            f"--directory={self.tree}",
+            f"O={self.directory}",
+            f"--jobs={len(os.sched_getaffinity(0))}",
+            "CC=ccache gcc",
+            f"LOCALVERSION={self._suffix}",
+            # Who built it, when and how often would make every build of the same inputs another kernel.
+            f"KBUILD_BUILD_VERSION={self._build_id}",
+            "KBUILD_BUILD_TIMESTAMP=1970-01-01",
+            "KBUILD_BUILD_USER=forktail",
+            "KBUILD_BUILD_HOST=forktail",
+            target,
+        ]

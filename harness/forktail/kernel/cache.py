@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels that were built, kept by the digest of all that went into them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forktail.kernel import key
+from forktail.kernel.progress import Progress, Silence
+from forktail.kernel.series import Series, read_series
+from forktail.kernel.source import present_source
+
+SCHEMA = "forktail.kernel/1"
+_MANIFEST = "manifest.json"
+PARTIAL = ".partial"
+
+
+@dataclass(frozen=True)
+class BuiltKernel:
+    """A kernel in the cache: its files, and the manifest that tells what they were made of."""
+
+    directory: Path
+    manifest: dict[str, Any]
+
+    @property
+    def image(self) -> Path:
+        return self.directory / "bzImage"
+
+    @property
+    def vmlinux(self) -> Path:
+        """The image with its symbols, debugging information and BTF."""
+        return self.directory / "vmlinux"
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "config"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "build.log"
+
+    @property
+    def flavour(self) -> str:
+        return str(self.manifest["flavour"])
+
+    @property
+    def debug(self) -> bool:
+        return bool(self.manifest["debug"])
+
+    @property
+    def release(self) -> str:
+        """What `uname -r` says when it runs."""
+        return str(self.manifest["release"])
+
+    @property
+    def bytes(self) -> int:
+        return directory_bytes(self.directory)
+
+    def as_json(self) -> dict[str, Any]:
+        files = {"image": self.image, "vmlinux": self.vmlinux, "config": self.config, "log": self.log}
+        return self.manifest | {name: str(path) for name, path in files.items()} | {"bytes": self.bytes}
+
+
+def cache_directory() -> Path:
+    """Where kernels are built and kept, under XDG_CACHE_HOME."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "forktail" / "kernels"
+
+
+def directory_bytes(directory: Path) -> int:
+    """What the files below a directory take on the disk."""
+    return sum(path.lstat().st_blocks * 512 for path in directory.rglob("*"))
+
+
+def name_of(flavour: str, debug: bool) -> str:
+    return f"{flavour}-debug" if debug else flavour
+
+
+def entry(flavour: str, debug: bool, kernel_key: str) -> Path:
+    """The directory of a kernel, there or not."""
+    return cache_directory() / f"{name_of(flavour, debug)}-{kernel_key[: key.SHORT]}"
+
+
+def read_entry(directory: Path) -> BuiltKernel | None:
+    """The kernel in a directory of the cache; None where it is not whole or of another version."""
+    try:
+        manifest = json.loads((directory / _MANIFEST).read_text())
+    except (OSError, ValueError):
+        return None
+    return BuiltKernel(directory, manifest) if manifest.get("schema") == SCHEMA else None
+
+
+def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    (directory / _MANIFEST).write_text(json.dumps({"schema": SCHEMA} | manifest, indent=2) + "\n")
+
+
+def entries() -> list[BuiltKernel]:
+    """Every kernel in the cache, the newest first."""
+    directories = [path for path in cache_directory().glob("*-*") if path.suffix != PARTIAL]
+    found = [built for path in directories if (built := read_entry(path))]
+    return sorted(found, key=lambda built: str(built.manifest["built"]), reverse=True)
+
+
+def find(flavour: str, debug: bool = False, series: Series | None = None) -> BuiltKernel | None:
+    """The kernel of a flavour as the series is now, from Debian's source; None when it must be built first."""
+    series = series or read_series()
+    fragments = series.fragments(flavour, debug)
+    source = present_source(series)
+    if source is None:
+        return None
+    return read_entry(entry(flavour, debug, key.of(key.inputs(source, series, fragments))))
+
+
+@contextmanager
+def locked(progress: Progress | None = None) -> Iterator[Path]:
+    """The cache directory for one writer at a time, whichever process it is; others wait."""
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            (progress or Silence()).begin("wait for another build")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield directory
+
+
+def clean() -> int:
+    """Remove every kernel and work tree; returns the bytes that this freed."""
+    with locked() as directory:
+        freed = directory_bytes(directory)
+        for path in directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+        return freed - directory_bytes(directory)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A patch series with its configurations, as `kernel-configs/linux-6.1/` holds one: what makes a flavour of a base."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from forktail.errors import BadInput, EnvironmentLacks
+
+BASE = "base"
+DEBUG = "debug"
+
+_CHECKOUT = Path(__file__).parents[3] / "kernel-configs" / "linux-6.1"
+
+
+@dataclass(frozen=True)
+class Series:
+    """The directory of a series: `source.toml`, `patches/`, `base.config`, `debug.config`, a fragment a flavour."""
+
+    directory: Path
+    version: str
+    defconfig: str
+    package: str
+    tarball: Path
+
+    @cached_property
+    def patches(self) -> list[Path]:
+        """Every flavour has every patch, in the order of the names; Kconfig options part the flavours."""
+        return sorted(self.directory.glob("patches/[0-9]*.patch"))
+
+    @property
+    def flavours(self) -> list[str]:
+        names = {path.stem for path in self.directory.glob("*.config")} - {BASE, DEBUG}
+        return sorted(names, key=lambda name: (name != "default", name))
+
+    def fragments(self, flavour: str, debug: bool) -> list[Path]:
+        """The configuration fragments of a flavour, later ones winning; BadInput for one that there is not."""
+        if flavour not in self.flavours:
+            raise BadInput(
+                f"There is no flavour {flavour!r}: {self.directory} has {' and '.join(self.flavours) or 'none'}."
+            )
+        return [self.directory / f"{name}.config" for name in [BASE, flavour, *([DEBUG] if debug else [])]]
+
+
+def read_series(directory: Path | None = None) -> Series:
+    """The series in a directory, by default the one of this checkout."""
+    if directory is None and not _CHECKOUT.is_dir():
+        raise EnvironmentLacks(f"{_CHECKOUT} is missing: work from a checkout of forktail, or name one with --configs.")
+    path = (directory or _CHECKOUT) / "source.toml"
+    try:
+        document = tomllib.loads(path.read_text())
+        return Series(
+            path.parent,
+            document["version"],
+            document["defconfig"],
+            document["debian"]["package"],
+            Path(document["debian"]["tarball"]),
+        )
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be read ({error.strerror}): give --configs a directory as kernel-configs/linux-6.1 is."
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not TOML: {error}.") from error
+    except KeyError as error:
+        raise BadInput(f"{path} does not say {error}: compare it with kernel-configs/linux-6.1/source.toml.") from error
