@@ -11,6 +11,7 @@ import forktail
 from forktail.cli.console import new_app
 from forktail.cli.doctor import doctor
 from forktail.cli.kernel import app as kernel
+from forktail.cli.lab import app as lab
 from forktail.cli.run import report_run, run
 from forktail.cli.sweep import sweep
 
@@ -24,6 +25,7 @@ app.command(epilog="Example: forktail sweep workloads/quick.toml --set sweep.rep
 app.command(name="report", epilog="Example: forktail report results/20260131T120000-quick")(report_run)
 app.command(epilog="Example: forktail doctor --json")(doctor)
 app.add_typer(kernel, name="kernel")
+app.add_typer(lab, name="lab")
 
 
 @app.callback(invoke_without_command=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +12,20 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from forktail.cli.console import Json, notes, print_json, told_clearly
+from forktail.cli.kernel import Steps
+from forktail.cli.lab import Cpus, Memory, machine_of
 from forktail.cli.run import RESULTS
+from forktail.kernel.build import build
+from forktail.kernel.series import read_series
+from forktail.lab.hosts import Hosts
+from forktail.lab.kernel import LabKernel, find_kernel
+from forktail.lab.machine import Machine
+from forktail.lab.run import check_memory
 from forktail.measure.progress import Silence
 from forktail.measure.run import measure
-from forktail.sweep.plan import LOCAL, PlannedRun, plan_sweep
+from forktail.sweep.plan import LOCAL, Plan, PlannedRun, plan_sweep
 from forktail.sweep.sweep import open_sweep, run_sweep
+from forktail.workload import read_workload
 
 
 class _Bar:
@@ -44,6 +54,9 @@ class _Bar:
         if finished:
             notes.print(f"{finished} of {total} runs are there already")
 
+    def tell(self, sentence: str) -> None:
+        notes.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
     def run(self, run: PlannedRun) -> None:
         self._bar.update(self._task, description=run.name)
         if not notes.is_terminal:
@@ -55,8 +68,36 @@ class _Bar:
             notes.print(f"{run.name} failed: {fault}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
+def _lab_kernels(wanted: Sequence[str]) -> dict[str, LabKernel]:
+    """The lab's kernels by flavour; what the cache lacks is built."""
+    series = read_series()
+    with Steps() as steps:
+        for flavour in wanted or series.flavours:
+            build(flavour, series=series, progress=steps)
+    return {flavour: find_kernel(flavour) for flavour in wanted or series.flavours}
+
+
+def _in_lab(plan: Plan, kernels: dict[str, LabKernel], machine: Machine, directory: Path) -> dict[str, str]:
+    for cell in plan.cells:
+        check_memory(cell.workload, machine)
+    with _Bar() as bar, Hosts(kernels, machine, bar.tell) as hosts:
+        return run_sweep(plan, directory, hosts.measure, bar)
+
+
+def _on_this_host(plan: Plan, directory: Path) -> dict[str, str]:
+    with _Bar() as bar:
+        return run_sweep(plan, directory, lambda run, path: measure(run.cell.workload, path, Silence()), bar)
+
+
 def sweep(
     workload: Annotated[Path, typer.Argument(help="The workload, a TOML file; its [sweep] says what varies.")],
+    lab: Annotated[bool, typer.Option("--lab", help="Run in guests of the lab, a kernel each.")] = False,
+    flavours: Annotated[
+        list[str] | None,
+        typer.Option("--kernel", metavar="FLAVOUR", help="With --lab: a kernel to measure [sweep.kernels, else all]."),
+    ] = None,
+    memory: Memory = None,
+    cpus: Cpus = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload.")
     ] = None,
@@ -65,13 +106,17 @@ def sweep(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run every cell of a sweep on the kernel at hand, and report them side by side."""
+    """Run every cell of a sweep, on the kernel at hand or on the lab's, and report them side by side."""
     with told_clearly():
-        plan = plan_sweep(workload, assignments or [], [LOCAL])
+        wanted = flavours or read_workload(workload, assignments or []).sweep.kernels
+        kernels = _lab_kernels(wanted) if lab else {}
+        plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL])
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-sweep"
         open_sweep(plan, directory)
-        with _Bar() as bar:
-            failed = run_sweep(plan, directory, lambda run, path: measure(run.cell.workload, path, Silence()), bar)
+        if lab:
+            failed = _in_lab(plan, kernels, machine_of(memory, cpus), directory)
+        else:
+            failed = _on_this_host(plan, directory)
         from forktail.analysis.sweep import analyse_sweep
         from forktail.analysis.sweep.table import print_sweep
 

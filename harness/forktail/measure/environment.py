@@ -178,8 +178,6 @@ def deviations(recorded: dict[str, Any]) -> list[str]:
     lab = recorded["lab"]
     if lab and lab["accelerator"] == "tcg":
         found.append("The host is emulated by QEMU's TCG: absolute times are several times a real machine's.")
-        if lab["icount"]:
-            found.append("Time is counted in instructions: it knows neither caches nor the other CPUs' work.")
     elif cpu["hypervisor"]:
         found.append("The host is a virtual machine: time taken by its neighbours appears as latency.")
     return found

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`forktail lab`: guests of this machine, one a kernel, and runs in them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from forktail.cli.console import Json, new_app, notes, print_json, told_clearly
+from forktail.cli.run import RESULTS, conclude
+from forktail.errors import BadInput
+from forktail.lab import registry
+from forktail.lab.boot import bring_up, guest_for_one_command, take_down
+from forktail.lab.kernel import LabKernel, built_kernels, find_kernel
+from forktail.lab.machine import Machine
+from forktail.lab.registry import Entry
+from forktail.lab.remote import ssh_command
+from forktail.lab.run import check_memory, memory_for, run_in, sole_run
+from forktail.units import format_size, parse_size
+from forktail.workload import Workload, read_workload
+
+app = new_app("QEMU guests of this machine, one a kernel, each a host over SSH; what they write is thrown away.")
+
+_DEFAULT = Machine()
+
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help=f"Memory of a guest [{format_size(_DEFAULT.memory_bytes)}]."),
+]
+Cpus = Annotated[int | None, typer.Option("--cpus", help=f"Virtual CPUs of a guest [{_DEFAULT.cpus}].")]
+NumaNodes = Annotated[int | None, typer.Option("--numa-nodes", help="NUMA nodes that a guest is split over [1].")]
+
+
+def _tell(sentence: str) -> None:
+    notes.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def _size(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise BadInput(f"--memory {error}.") from error
+
+
+def machine_of(memory: str | None, cpus: int | None, numa_nodes: int | None = None) -> Machine:
+    """The machine of a guest by the options given; what is not given is as by default."""
+    size = _size(memory)
+    return Machine(
+        memory_bytes=_DEFAULT.memory_bytes if size is None else size,
+        cpus=_DEFAULT.cpus if cpus is None else cpus,
+        numa_nodes=_DEFAULT.numa_nodes if numa_nodes is None else numa_nodes,
+    )
+
+
+def _up_guest(flavour: str) -> Entry:
+    entry = registry.living().get(flavour)
+    if entry is None:
+        raise BadInput(
+            f"No guest of {flavour} is up: `forktail lab up --kernel {flavour}`, or see `forktail lab status`."
+        )
+    return entry
+
+
+def _status_json(entries: dict[str, Entry]) -> dict[str, Any]:
+    guests = [entry.as_json() | {"ssh": shlex.join(ssh_command(entry.guest))} for entry in entries.values()]
+    return {"schema": "forktail.lab-status/1", "guests": guests}
+
+
+def _print_status(entries: dict[str, Entry]) -> None:
+    if not entries:
+        print("No guest is up.")
+        return
+    table = Table("guest", "kernel", "state", "accelerator", "CPUs", "memory", "SSH port", "pid")
+    for entry in entries.values():
+        guest, machine = entry.guest, entry.guest.machine
+        table.add_row(
+            guest.flavour,
+            guest.kernel.release,
+            "ready" if entry.ready else "booting",
+            guest.accelerator,
+            str(machine.cpus) + (f" on {machine.numa_nodes} nodes" if machine.numa_nodes > 1 else ""),
+            format_size(machine.memory_bytes),
+            str(guest.port),
+            str(guest.pid),
+        )
+    console = Console(highlight=False)
+    Console(highlight=False, width=None if console.is_terminal else 120).print(table)
+
+
+@app.command(epilog="Example: forktail lab up --kernel odf --kernel default --memory 6GiB")
+def up(
+    kernels: Annotated[
+        list[str] | None,
+        typer.Option("--kernel", metavar="FLAVOUR|PATH", help="A flavour, or a bzImage [every flavour that is built]."),
+    ] = None,
+    memory: Memory = None,
+    cpus: Cpus = None,
+    numa_nodes: NumaNodes = None,
+) -> None:
+    """Boot a guest of each kernel and leave it up; the first call makes the guest image."""
+    with told_clearly():
+        machine = machine_of(memory, cpus, numa_nodes)
+        wanted = [find_kernel(name) for name in kernels] if kernels else built_kernels()
+        bring_up(list({kernel.flavour: kernel for kernel in wanted}.values()), machine, _tell)
+        _print_status(registry.living())
+
+
+@app.command(epilog="Example: forktail lab down odf")
+def down(
+    flavours: Annotated[list[str] | None, typer.Argument(metavar="[FLAVOUR]...", help="Guests to end [all].")] = None,
+) -> None:
+    """End guests of `forktail lab up`; what they wrote is gone with them."""
+    with told_clearly():
+        entries = [_up_guest(flavour) for flavour in flavours] if flavours else [*registry.living().values()]
+        for entry in entries:
+            take_down(entry.guest)
+            print(f"{entry.guest.flavour} is down.")
+
+
+@app.command(epilog="Example: forktail lab status --json")
+def status(as_json: Json = False) -> None:
+    """Say which guests are up, on which kernel and machine."""
+    with told_clearly():
+        entries = registry.living()
+        if as_json:
+            print_json(_status_json(entries))
+        else:
+            _print_status(entries)
+
+
+@app.command(epilog="Example: forktail lab ssh odf -- forktail doctor")
+def ssh(
+    flavour: Annotated[str, typer.Argument(metavar="FLAVOUR", help="A guest that is up.")],
+    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND]", help="What to run there.")] = None,
+) -> None:
+    """Open a shell in a guest as root, or run a command there."""
+    with told_clearly():
+        base = ssh_command(_up_guest(flavour).guest)
+        if command and len(command) > 1:
+            command = [shlex.join(command)]  # The guest's shell splits again; a single word is its line as it is.
+        arguments = [*base, *(command or [])]
+        os.execv(arguments[0], arguments)  # noqa: S606
+
+
+def _fitting(kernel: LabKernel, plan: Workload, machine: Machine, asked: bool) -> Entry | None:
+    """The guest of `lab up` that can carry the run; when a machine was asked for, only one that is just that."""
+    entry = registry.living().get(kernel.flavour)
+    if entry is None or not entry.ready or entry.guest.kernel != kernel:
+        return None
+    if asked:
+        return entry if entry.guest.machine == machine else None
+    return entry if entry.guest.machine.memory_bytes >= memory_for(plan) else None
+
+
+@app.command(epilog="Example: forktail lab run workloads/lab/quick.toml --kernel odf --set load.rate=1000")
+def run(
+    workload: Annotated[Path, typer.Argument(help="The workload, a TOML file.")],
+    kernel_name: Annotated[
+        str, typer.Option("--kernel", metavar="FLAVOUR|PATH", help="A flavour, or a bzImage.")
+    ] = "default",
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run directory [results/TIME-NAME-FLAVOUR].")
+    ] = None,
+    memory: Memory = None,
+    cpus: Cpus = None,
+    numa_nodes: NumaNodes = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the guest up, as `forktail lab up` does.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a workload in a guest, bring the run directory here and report it as `forktail run` does.
+
+    A guest of `forktail lab up` is used when it fits, else one is booted for this run alone.
+    """
+    with told_clearly():
+        plan = read_workload(workload, assignments or [])
+        machine = machine_of(memory, cpus, numa_nodes)
+        kernel = find_kernel(kernel_name)
+        asked = not (memory is None and cpus is None and numa_nodes is None)
+        directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-{kernel.flavour}"
+        entry = _fitting(kernel, plan, machine, asked)
+        if entry is None:
+            check_memory(plan, machine)
+        if entry is None and not keep:
+            with guest_for_one_command(kernel, machine, _tell) as guest:
+                run_in(guest, plan, directory)
+        else:
+            guest = entry.guest if entry else bring_up([kernel], machine, _tell)[0]
+            with sole_run(guest):
+                run_in(guest, plan, directory)
+        conclude(directory, as_json)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accelerator: KVM where a guest truly boots under it, else TCG. /dev/kvm may open and yet boot nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from forktail.lab.cache import lab_cache, locked
+from forktail.lab.machine import accelerator_options
+from forktail.lab.programs import find_program
+from forktail.measure.native import die_with_parent
+from forktail.measure.proc import read_text
+
+Accelerator = Literal["kvm", "tcg"]
+
+_PROOF = b"Unable to mount root fs"
+"""What a kernel without a disk says at the end of its boot: by then every CPU and driver is at work."""
+_PROOF_WITHIN_S = 10.0
+
+
+def _boots_under_kvm(kernel: Path) -> bool:
+    command = [
+        find_program("qemu-system-x86_64"), "-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
+        *accelerator_options("kvm"), "-m", "512M",
+        "-kernel", str(kernel), "-append", "console=ttyS0 panic=-1",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    output = b""
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            output, _ = process.communicate(timeout=_PROOF_WITHIN_S)
+    finally:
+        process.kill()
+        rest, _ = process.communicate()
+    return _PROOF in output + rest
+
+
+def find_accelerator(kernel: Path) -> Accelerator:
+    """Try KVM once per boot of the host, with `kernel`; the answer is kept."""
+    if not Path("/dev/kvm").exists():
+        return "tcg"
+    answer_file = lab_cache() / "accelerator.json"
+    boot = read_text("/proc/sys/kernel/random/boot_id")
+    with locked(lab_cache() / "accelerator.lock"):
+        with suppress(OSError, json.JSONDecodeError):
+            answer = json.loads(answer_file.read_text())
+            if answer["boot_id"] == boot:
+                return "kvm" if answer["kvm"] else "tcg"
+        began = time.monotonic()
+        kvm = _boots_under_kvm(kernel)
+        answer = {"boot_id": boot, "kvm": kvm, "kernel": str(kernel), "seconds": round(time.monotonic() - began, 1)}
+        answer_file.write_text(json.dumps(answer) + "\n")
+    return "kvm" if kvm else "tcg"

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest: a QEMU process, known by its pid and start time, and a host over SSH."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from forktail.errors import RunFailed
+from forktail.lab.image import Image
+from forktail.lab.kernel import LabKernel
+from forktail.lab.machine import Machine, qemu_command
+from forktail.measure.native import die_with_parent
+from forktail.measure.proc import read_text
+from forktail.measure.server import free_port
+
+_PORT_TRIES = 5
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDED_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A guest that was started; whether it lives is asked of the host each time."""
+
+    kernel: LabKernel
+    machine: Machine
+    accelerator: str
+    image: Image
+    pid: int
+    start_ticks: int
+    """When its process started, in clock ticks after the host's boot: a later process of the same pid is another."""
+    port: int
+    console: Path
+
+    @property
+    def flavour(self) -> str:
+        return self.kernel.flavour
+
+    def alive(self) -> bool:
+        """Whether the very process is still there."""
+        return start_ticks(self.pid) == self.start_ticks
+
+    def end(self) -> None:
+        """Make sure that the process is gone; what the guest wrote to its disk goes with it."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + _ENDED_WITHIN_S
+            if self.alive():
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, number)
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def last_words(self) -> str:
+        """The last telling line of the guest's console."""
+        lines = (read_text(self.console) or "").splitlines()
+        telling = [line.strip() for line in lines if line.strip()]
+        panics = [line for line in telling if "Kernel panic" in line]
+        return (panics or telling or ["it left no word"])[-1].rstrip(".") + "."
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a living process started, in clock ticks after the host's boot; None where there is none."""
+    text = read_text(f"/proc/{pid}/stat")
+    if text is None:
+        return None
+    state, *fields = text.rpartition(")")[2].split()
+    return None if state in "ZX" else int(fields[18])
+
+
+@contextmanager
+def _undisturbed() -> Iterator[Callable[[], object]]:
+    """Hold signals back, so that no process is started and then not accounted for; yields how to give them back."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTING)
+
+    def give_back() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        yield give_back
+    finally:
+        give_back()
+
+
+def start_guest(
+    kernel: LabKernel,
+    machine: Machine,
+    accelerator: str,
+    image: Image,
+    console: Path,
+    dies_with_us: bool,
+    on_start: Callable[[Guest], object],
+) -> Guest:
+    """Start QEMU; the guest's boot is only beginning. RunFailed with QEMU's own words if it does not stay.
+
+    `on_start` is told of the process as soon as there is one, to take care that it does not stay behind.
+    """
+    words = ""
+    for _ in range(_PORT_TRIES):
+        port = free_port()
+        command = qemu_command(machine, accelerator, kernel.image, image.disk, port)
+        with console.open("wb") as output, _undisturbed() as give_back:
+
+            def prepare() -> None:
+                give_back()
+                if dies_with_us:
+                    die_with_parent()
+
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
+            ticks = start_ticks(process.pid) or 0
+            guest = Guest(kernel, machine, accelerator, image, process.pid, ticks, port, console)
+            on_start(guest)
+        if _settles(process):
+            return guest
+        words = (read_text(console) or "it left no word").strip()
+        if "host forwarding" not in words:
+            break  # Only a port that another took meanwhile is worth another try.
+    raise RunFailed(f"QEMU did not start the guest of {kernel.flavour}: {words.splitlines()[-1].rstrip('.')}.")
+
+
+def _settles(process: subprocess.Popen[bytes]) -> bool:
+    """Whether QEMU took its options: what it refuses ends it within a moment."""
+    try:
+        process.wait(0.3)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def wait_for_guest(guest: Guest, ready: Callable[[], bool], seconds: float) -> None:
+    """Wait until the guest answers; RunFailed with its console's last words if it ends or the time is over."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if not guest.alive():
+            raise RunFailed(f"The guest of {guest.flavour} ended while it booted: {guest.last_words()}")
+        if time.monotonic() > deadline:
+            raise RunFailed(
+                f"The guest of {guest.flavour} did not answer over SSH within {seconds:g} s: {guest.last_words()}"
+            )
+        time.sleep(0.5)

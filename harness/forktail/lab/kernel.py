@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel that a guest boots: one of the flavours that were built, or any image given by its path."""
+
+from __future__ import annotations
+
+import difflib
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from forktail.errors import BadInput, EnvironmentLacks
+from forktail.kernel import cache
+from forktail.kernel.series import read_series
+from forktail.measure.environment import kernel_flavour
+
+FLAVOURS = ("default", "odf", "async-fork")
+"""In the order in which they are told."""
+
+_SETUP_HEADER = 0x202
+_VERSION_POINTER = 0x20E
+_SETUP_START = 0x200
+
+
+@dataclass(frozen=True)
+class LabKernel:
+    """A kernel image: `release` is what `uname -r` says under it, `flavour` what its guest is called by."""
+
+    flavour: str
+    release: str
+    image: Path
+
+
+def release_of(image: Path) -> str:
+    """The release that a bzImage carries in its setup header (Linux, Documentation/x86/boot.rst)."""
+    try:
+        head = image.read_bytes()[: 64 * 1024]
+    except OSError as error:
+        raise BadInput(f"The kernel {image} cannot be read ({error.strerror}): give a bzImage.") from error
+    if head[_SETUP_HEADER : _SETUP_HEADER + 4] != b"HdrS":
+        raise BadInput(f"{image} is no Linux kernel for x86: give a bzImage.")
+    (pointer,) = struct.unpack_from("<H", head, _VERSION_POINTER)
+    text = head[_SETUP_START + pointer :].split(b"\0", 1)[0]
+    return text.split()[0].decode(errors="replace")
+
+
+def _built(flavour: str) -> LabKernel | None:
+    built = cache.find(flavour)
+    return LabKernel(flavour, built.release, built.image) if built else None
+
+
+def find_kernel(name: str) -> LabKernel:
+    """The kernel of a flavour, or the image at a path; BadInput for neither, EnvironmentLacks if not built."""
+    if name in FLAVOURS:
+        found = _built(name)
+        if found is None:
+            raise EnvironmentLacks(f"The kernel {name} is not built: `forktail kernel build {name}`.")
+        return found
+    if "/" in name or Path(name).exists():
+        image = Path(name).resolve()
+        release = release_of(image)
+        return LabKernel(kernel_flavour(release), release, image)
+    near = difflib.get_close_matches(name, FLAVOURS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FLAVOURS)}, and paths of images."
+    raise BadInput(f"{name!r} is no kernel flavour: {hint}")
+
+
+def built_kernels() -> list[LabKernel]:
+    """Every flavour that is built; EnvironmentLacks where none is."""
+    found = [kernel for flavour in read_series().flavours if (kernel := _built(flavour))]
+    if not found:
+        raise EnvironmentLacks("No kernel is built: `forktail kernel build`, or give --kernel PATH of a bzImage.")
+    return found

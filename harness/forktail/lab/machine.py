@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine that a guest is given, and QEMU's command line for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from forktail.errors import BadInput, EnvironmentLacks
+from forktail.lab.programs import find_program
+from forktail.measure.proc import memory_bytes
+from forktail.units import format_size
+
+_MIB = 2**20
+_LEAST_MEMORY = 512 * _MIB
+_MOST_CPUS = 64
+
+_COMMAND_LINE = (
+    # A guest that panics ends at once, so that whoever waits for it hears of it.
+    "root=/dev/vda rw console=ttyS0 clocksource=tsc tsc=reliable net.ifnames=0 panic=-1 "
+    "transparent_hugepage=madvise systemd.show_status=false quiet"
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Memory, and virtual CPUs and NUMA nodes that share it."""
+
+    memory_bytes: int = 4 * 2**30
+    cpus: int = 2
+    numa_nodes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes < _LEAST_MEMORY:
+            raise BadInput(
+                f"A guest of {format_size(self.memory_bytes)} cannot boot: give --memory 512MiB at least, "
+                "and for a run three times its server.size."
+            )
+        if not 1 <= self.cpus <= _MOST_CPUS:
+            raise BadInput(f"--cpus {self.cpus} is not between 1 and {_MOST_CPUS}.")
+        if not 1 <= self.numa_nodes <= self.cpus:
+            raise BadInput(f"--numa-nodes {self.numa_nodes} is not between 1 and --cpus {self.cpus}.")
+        if self.memory_bytes % (self.numa_nodes * _MIB):
+            raise BadInput(f"--memory {format_size(self.memory_bytes)} is not whole MiB on each NUMA node: round it.")
+
+
+def check_host_memory(machines: Iterable[Machine]) -> None:
+    """EnvironmentLacks when the host cannot give all these machines their memory."""
+    wanted = sum(machine.memory_bytes for machine in machines)
+    available = memory_bytes()["MemAvailable"]
+    if wanted > available:
+        raise EnvironmentLacks(
+            f"The guests want {wanted / 2**30:.1f} GiB of memory, and {available / 2**30:.1f} GiB are available: "
+            "lower --memory, or boot fewer kernels."
+        )
+
+
+def accelerator_options(accelerator: str) -> list[str]:
+    """QEMU's options for `kvm` or `tcg`, the latter with a thread for each CPU."""
+    if accelerator == "kvm":
+        return ["-accel", "kvm", "-cpu", "host"]
+    return ["-accel", "tcg,thread=multi", "-cpu", "max"]
+
+
+def _numa_options(machine: Machine) -> list[str]:
+    if machine.numa_nodes == 1:
+        return []
+    options = []
+    for node in range(machine.numa_nodes):
+        size = machine.memory_bytes // machine.numa_nodes
+        cpus = [f"cpus={cpu}" for cpu in range(machine.cpus) if cpu * machine.numa_nodes // machine.cpus == node]
+        options += ["-object", f"memory-backend-ram,id=memory{node},size={size}"]
+        options += ["-numa", ",".join([f"node,nodeid={node},memdev=memory{node}", *cpus])]
+    return options
+
+
+def qemu_command(machine: Machine, accelerator: str, kernel: Path, disk: Path, port: int) -> list[str]:
+    """QEMU's command line: direct boot of `kernel`, writes to `disk` thrown away, SSH on a loopback port."""
+    return [
+        find_program("qemu-system-x86_64"), "-name", "forktail-lab", "-nodefaults", "-display", "none",
+        "-serial", "stdio", "-no-reboot",
+        *accelerator_options(accelerator),
+        "-smp", str(machine.cpus), "-m", f"{machine.memory_bytes // _MIB}M", *_numa_options(machine),
+        "-kernel", str(kernel), "-append", _COMMAND_LINE,
+        "-drive", f"file={str(disk).replace(',', ',,')},if=none,id=disk,format=raw,cache=unsafe,snapshot=on",
+        "-device", "virtio-blk-pci,drive=disk",
+        "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",
+        "-device", "virtio-net-pci,netdev=net,romfile=",
+        "-device", "virtio-rng-pci",
+    ]  # fmt: skip

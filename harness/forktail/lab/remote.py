@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SSH to a guest: its own key, its own host key, nothing of the user's configuration."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import suppress
+
+from forktail.errors import RunFailed
+from forktail.lab.guest import Guest
+from forktail.lab.image import HOST_ALIAS
+from forktail.lab.programs import find_program
+from forktail.measure.native import die_with_parent
+
+_CONNECT_S = 15
+_ALIVE_EVERY_S = 5
+_DEAD_AFTER = 12
+CONNECTION_LOST = 255
+"""ssh's own exit code, where a command's would be."""
+
+
+def ssh_command(guest: Guest, *options: str) -> list[str]:
+    """The command that reaches the guest's root; what to run there is to be appended."""
+    settings = {
+        "User": "root",
+        "Port": str(guest.port),
+        "IdentityFile": str(guest.image.key),
+        "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
+        "UserKnownHostsFile": str(guest.image.known_hosts),
+        "HostKeyAlias": HOST_ALIAS,
+        "StrictHostKeyChecking": "yes",
+        "BatchMode": "yes",
+        "LogLevel": "ERROR",
+        "ConnectTimeout": str(_CONNECT_S),
+        "ServerAliveInterval": str(_ALIVE_EVERY_S),
+        "ServerAliveCountMax": str(_DEAD_AFTER),
+    }
+    arguments = [argument for name, value in settings.items() for argument in ("-o", f"{name}={value}")]
+    return [find_program("ssh"), "-F", "none", *arguments, *options, "127.0.0.1"]
+
+
+def release_in(guest: Guest) -> str | None:
+    """What `uname -r` says in the guest, or None while it does not answer."""
+    with suppress(subprocess.TimeoutExpired):
+        result = subprocess.run(
+            [*ssh_command(guest), "uname -r"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=2 * _CONNECT_S,
+            preexec_fn=die_with_parent,
+            start_new_session=True,
+        )
+        if result.returncode == 0:
+            return result.stdout.strip()
+    return None
+
+
+def tell(guest: Guest, command: str, data: bytes, seconds: float) -> None:
+    """Run a command in the guest with `data` on its standard input; RunFailed in its own words."""
+    try:
+        result = subprocess.run(
+            [*ssh_command(guest), command],
+            input=data,
+            capture_output=True,
+            timeout=seconds,
+            preexec_fn=die_with_parent,
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"The guest of {guest.flavour} did not do `{command}` within {seconds:g} s.") from error
+    if result.returncode != 0:
+        words = result.stderr.decode(errors="replace").strip() or f"exit code {result.returncode}"
+        raise RunFailed(f"The guest of {guest.flavour} could not do `{command}`: {words}")

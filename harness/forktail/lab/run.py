@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A workload's run in a guest: the same `forktail run`, its directory brought back to the host."""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from forktail import rundir
+from forktail.errors import BadInput, EnvironmentLacks, ForktailError, RunFailed
+from forktail.lab import registry
+from forktail.lab.guest import Guest
+from forktail.lab.machine import Machine
+from forktail.lab.outfit import fit_out
+from forktail.lab.remote import CONNECTION_LOST, ssh_command
+from forktail.measure.native import die_with_parent
+from forktail.measure.preflight import memory_needed
+from forktail.units import format_size
+from forktail.workload import Workload, workload_toml
+
+_GUEST_OWN_BYTES = 256 * 2**20
+"""What the guest's kernel, systemd and page cache take of its memory."""
+_ENDS_WITHIN_S = 15.0
+_ERROR = "forktail: "
+
+# The harness holds standard input open as long as it lives: its end, however it came, ends the run in the guest.
+# The directory goes back on standard output, so that one connection serves from the first byte to the last.
+_SCRIPT = """\
+directory=$(mktemp -d /var/tmp/forktail-run.XXXXXX) || exit
+cd "$directory" || exit
+head -c {size} > {name}.toml
+exec 3<&0
+forktail run {name}.toml --no-report --out run </dev/null >/dev/null & run=$!
+{{ cat <&3; kill $run; }} >/dev/null 2>&1 & watch=$!
+wait $run; code=$?
+kill $watch 2>/dev/null
+mkdir -p run.partial
+[ -d run ] || mv run.partial run
+tar -c run
+cd / && rm -r "$directory"
+exit $code
+"""
+
+
+def memory_for(workload: Workload) -> int:
+    """Bytes of memory that a guest must have to carry the workload."""
+    return memory_needed(workload) + _GUEST_OWN_BYTES
+
+
+def check_memory(workload: Workload, machine: Machine) -> None:
+    """BadInput when the machine is too small for the workload, before anything is booted."""
+    needed = memory_for(workload)
+    if needed > machine.memory_bytes:
+        raise BadInput(
+            f"server.size {format_size(workload.server.size)} needs a guest of {needed / 2**30:.1f} GiB, "
+            f"and --memory is {format_size(machine.memory_bytes)}: raise it, or lower server.size."
+        )
+
+
+@contextmanager
+def sole_run(guest: Guest) -> Iterator[None]:
+    """Have a guest of `lab up` for one run alone, fitted out as this checkout is now.
+
+    Raises BadInput while another run is at work in it.
+    """
+    with registry.run_lock_path(guest.flavour).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadInput(f"The guest of {guest.flavour} is at work on another run: wait for its end.") from error
+        fit_out(guest)
+        yield
+
+
+class _Words(threading.Thread):
+    """What the run says on standard error: progress is passed on, the error is kept to be raised."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self.error = ""
+
+    def run(self) -> None:
+        for line in self._stream:
+            text = line.decode(errors="replace")
+            if self.error or text.startswith(_ERROR):
+                self.error += text.removeprefix(_ERROR)
+            else:
+                sys.stderr.write(text)
+                sys.stderr.flush()
+
+
+def run_in(guest: Guest, workload: Workload, final: Path) -> Path:
+    """Run the workload in the guest; `final` becomes the whole run directory, and is returned.
+
+    A run that fails leaves what there was of it with the suffix `.partial`, as on this host.
+    """
+    partial = rundir.begin(final)
+    text = workload_toml(workload).encode()
+    script = _SCRIPT.format(size=len(text), name=shlex.quote(workload.name))
+    # Sessions of their own: Ctrl-C reaches the harness alone.
+    ssh = subprocess.Popen(
+        [*ssh_command(guest), script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=die_with_parent,
+        start_new_session=True,
+    )
+    assert ssh.stdin is not None
+    assert ssh.stdout is not None
+    assert ssh.stderr is not None
+    words = _Words(ssh.stderr)
+    words.start()
+    unpack = subprocess.Popen(
+        ["tar", "-x", "--no-same-owner", "--strip-components=1", "-C", partial],  # noqa: S607
+        stdin=ssh.stdout,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+        start_new_session=True,
+    )
+    ssh.stdout.close()
+    try:
+        with suppress(BrokenPipeError):
+            ssh.stdin.write(text)
+            ssh.stdin.flush()
+        code = ssh.wait()
+        unpacked = unpack.wait()
+    finally:
+        with suppress(BrokenPipeError):
+            ssh.stdin.close()
+        for process in (ssh, unpack):
+            try:
+                process.wait(_ENDS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        words.join()
+        ssh.stderr.close()
+    if code != 0:
+        if not any(partial.iterdir()):
+            partial.rmdir()
+        raise _failure(guest, code, words.error.strip())
+    if unpacked != 0:
+        raise RunFailed(f"The run directory did not come back whole: see {partial}.")
+    return partial.rename(final)
+
+
+def _failure(guest: Guest, code: int, words: str) -> ForktailError:
+    if code == CONNECTION_LOST or not guest.alive():
+        return RunFailed(f"The guest of {guest.flavour} was lost during the run: {guest.last_words()}")
+    kinds: dict[int, type[ForktailError]] = {2: BadInput, 3: EnvironmentLacks}
+    sentence = words or f"The run in the guest ended with exit code {code} and without a word."
+    return kinds.get(code, RunFailed)(sentence)
