@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep test setup lint benchmark lock clean help
+.PHONY: sweep test kernels setup lint benchmark lock clean help
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ PACKAGES := build-essential clang llvm clang-format cmake ninja-build pkg-config
 	libbpf-dev libelf-dev zlib1g-dev libclang-rt-14-dev \
 	python3-venv redis-server redis-tools fonts-dejavu-core git \
 	flex bison bc libssl-dev dwarves ccache kmod cpio rsync xz-utils linux-source-6.1 \
-	qemu-system-x86 mmdebstrap e2fsprogs openssh-client
+	qemu-system-x86 mmdebstrap e2fsprogs openssh-client busybox-static
 
 NATIVE := CMakeLists.txt $(shell find harness/loadgen bpf -type f)
 
@@ -30,6 +30,9 @@ sweep: setup ## run the quick workload on this kernel and print where its report
 
 test: setup lint ## run every check and test
 	$(BIN)/pytest
+
+kernels: setup ## build the lab's kernels, unless they are in the cache
+	$(BIN)/forktail kernel build all
 
 setup: $(VENV)/installed ## install what is missing: Debian packages, a virtual environment, the native parts
 

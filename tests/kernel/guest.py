@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A QEMU guest that runs the programs of this directory on a kernel, and what it reported."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_MEMORY = "2G"
+_SWAP_BYTES = 256 * 2**20
+_MARK = re.compile(r"^(begin|end) (\S+) (\S+)(?: (\d+))?$")
+
+# What a kernel prints when its page tables, counters or locks are not as they ought to be.
+_COMPLAINT = re.compile(
+    r"WARNING|BUG|Oops|Call Trace|Bad page|bad p[mug]d|Bad rss-counter|non-zero pgtables_bytes"
+    r"|possible .*(deadlock|locking)|KASAN|general protection|soft lockup|hung_task|blocked for more than|segfault"
+)
+
+
+@dataclass
+class Program:
+    """The TAP of one program in one mode, and its exit status; None if it did not come to an end."""
+
+    lines: list[str] = field(default_factory=list)
+    status: int | None = None
+
+    @property
+    def failures(self) -> list[str]:
+        return [line for line in self.lines if line.startswith(("not ok", "Bail out!"))]
+
+    @property
+    def points(self) -> int:
+        return sum(line.startswith(("ok ", "not ok ")) for line in self.lines)
+
+    @property
+    def plan(self) -> int | None:
+        plans = [line for line in self.lines if re.fullmatch(r"1\.\.\d+", line)]
+        return int(plans[0][3:]) if len(plans) == 1 else None
+
+
+@dataclass
+class Boot:
+    """All that a guest wrote to its console."""
+
+    console: str
+
+    @property
+    def programs(self) -> dict[tuple[str, str], Program]:
+        """By name and mode; the mode is what was written to use_odf."""
+        found: dict[tuple[str, str], Program] = {}
+        current: Program | None = None
+        for line in self.console.splitlines():
+            if not (mark := _MARK.match(line)):
+                if current:
+                    current.lines.append(line)
+            elif mark[1] == "begin":
+                current = found[mark[2], mark[3]] = Program()
+            elif current:
+                current.status, current = int(mark[4] or -1), None
+        return found
+
+    @property
+    def complaints(self) -> list[str]:
+        return [line for line in self.console.splitlines() if _COMPLAINT.search(line)]
+
+
+def boot(image: Path, initramfs: Path, directory: Path, seconds: float) -> Boot:
+    """Run a guest to its end, or for `seconds`; it does not outlive this call."""
+    disk = directory / "swap.img"
+    with disk.open("wb") as file:
+        file.truncate(_SWAP_BYTES)
+    arguments = [
+        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", _MEMORY),
+        *("-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-monitor", "none"),
+        *("-kernel", str(image), "-initrd", str(initramfs)),
+        *("-append", "console=ttyS0 quiet panic=-1 clocksource=tsc tsc=reliable numa=fake=2"),
+        *("-drive", f"file={disk},if=none,id=d0,format=raw,cache=unsafe", "-device", "virtio-blk-pci,drive=d0"),
+    ]
+    console = directory / "console"
+    with console.open("wb") as output:
+        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            process.kill()
+            process.wait()
+    return Boot(console.read_text(errors="replace").replace("\r", ""))
