@@ -86,6 +86,9 @@ class RunDirectory:
     manifest: dict[str, Any] = field(default_factory=dict)
     load: dict[str, Any] = field(default_factory=dict)
     probe: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(
+        default_factory=lambda: {"kernel": {"release": "6.1.0"}, "cpu": {"model": "<x&y>"}}
+    )
 
     fork_start = ORIGIN + S
     fork_ns = 10 * MS
@@ -196,7 +199,7 @@ class RunDirectory:
         (path / "events.bin").write_bytes(event_log(self.events))
         (path / "load.json").write_text(json.dumps(counted | self.load))
         (path / "probe.json").write_text(json.dumps(probe))
-        (path / "environment.json").write_text(json.dumps({"kernel": {"release": "6.1.0"}, "cpu": {"model": "<x&y>"}}))
+        (path / "environment.json").write_text(json.dumps(self.environment))
         (path / "info.jsonl").write_text('{"t_ns": 1, "used_memory": 2}\n')
         (path / "workload.toml").write_text('name = "by-hand"\n')
         (path / "run.json").write_text(json.dumps(self.manifest))

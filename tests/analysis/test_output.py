@@ -157,6 +157,31 @@ def test_analysing_again_changes_nothing_and_raw_files_stay(tmp_path: Path) -> N
     assert _digests(run, *raw) == before
 
 
+@pytest.mark.parametrize(
+    ("lab", "words"),
+    [
+        (None, None),
+        ({"accelerator": "kvm"}, None),
+        ({"accelerator": "tcg"}, "ratios hold, absolute times do not"),
+        ({"accelerator": "tcg", "icount": True}, "times are instructions"),
+    ],
+)
+def test_emulation_is_told_by_table_report_and_every_picture(
+    tmp_path: Path, lab: dict[str, object] | None, words: str | None
+) -> None:
+    directory = _run()
+    directory.environment = directory.environment | {"lab": lab}
+    run = directory.write(tmp_path / "run")
+    summary = analyse(run)
+    assert summary.document["emulation"] == words
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(summary, console)
+    assert isinstance(console.file, io.StringIO)
+    told = [console.file.getvalue(), *(_texts(draw(derive(read_run(run)))) for draw in FIGURES.values())]
+    assert [f"EMULATED: {words}" in text for text in told] == [words is not None] * len(told)
+    assert ("<strong>emulated</strong>" in (run / "report.html").read_text()) == (words is not None)
+
+
 def test_the_data_set_holds_every_query_and_event(analysed: tuple[Path, Summary]) -> None:
     run, summary = analysed
     table = pq.read_table(run / "queries.parquet")

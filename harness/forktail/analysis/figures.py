@@ -68,7 +68,8 @@ def _setting(result: Result) -> str:
     payload = number(run.server, "payload_bytes")
     size = f", {size_text(payload)}" if payload else ""
     load = f"{count_text(run.queries.rate)} queries/s over {run.queries.connections} connections"
-    return f"{kernel}  ·  {store}{size}  ·  {load}"
+    mark = f"  ·  EMULATED: {run.emulation}" if run.emulation else ""
+    return f"{kernel}  ·  {store}{size}  ·  {load}{mark}"
 
 
 def _figure(result: Result, title: str, height: float) -> Figure:

@@ -53,6 +53,14 @@ class Run:
     def kernel(self) -> Document:
         return section(self.manifest, "kernel")
 
+    @property
+    def emulation(self) -> str | None:
+        """What the times of an emulated machine are worth, in a few words; None for any other machine."""
+        lab = section(self.environment, "lab")
+        if lab.get("accelerator") != "tcg":
+            return None
+        return "times are instructions" if lab.get("icount") else "ratios hold, absolute times do not"
+
 
 def section(document: Document, name: str) -> Document:
     """An optional part of a document: empty where it is absent or of another type."""

@@ -69,6 +69,7 @@ def summarise(result: Result) -> Summary:
             "valid": not verdict.reasons,
             "reasons": verdict.reasons,
             "warnings": verdict.warnings,
+            "emulation": run.emulation,
             "answer": answer(result),
             "kernel": {"flavour": run.kernel.get("flavour"), "release": run.kernel.get("release")},
             "engine": {"name": run.server.get("engine"), "version": run.server.get("version")},

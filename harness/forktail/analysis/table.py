@@ -46,10 +46,12 @@ def _parts(document: dict[str, Any]) -> list[RenderableType]:
 def _head(document: dict[str, Any]) -> Text:
     verdict = Text("valid", style="bold green") if document["valid"] else Text("NOT VALID", style="bold red")
     kernel, size = document["kernel"], document["size"]["text"]
+    emulation = document["emulation"]
     return Text.assemble(
         (str(document["name"]), "bold"),
         f": {kernel['flavour']} fork, Linux {kernel['release']}, {size or 'size unknown'}: ",
         verdict,
+        f", EMULATED: {emulation}" if emulation else "",
     )
 
 
