@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import tomllib
 from collections.abc import Iterable
@@ -134,7 +135,10 @@ class Sweep(_Section):
 
 
 class Workload(_Section):
-    """One run, whole, and what a sweep varies of it. Every field has a default; a file names what differs."""
+    """One run, whole, and what a sweep varies of it. Every field has a default; a file names what differs.
+
+    What a file has under `[emulated]` is merged or left out before this is made of it (`read_document`).
+    """
 
     name: str = Field(default="", pattern=r"^[A-Za-z0-9._-]*$")
     server: Server = Server()
@@ -217,8 +221,21 @@ def _set(document: dict[str, Any], assignment: str) -> None:
     assign(document, key.strip(), value)
 
 
-def read_document(path: Path, assignments: Iterable[str] = ()) -> dict[str, Any]:
-    """The TOML document of a workload file with `--set` assignments applied, not validated yet."""
+def _merge(document: dict[str, Any], others: dict[str, Any]) -> None:
+    for key, value in others.items():
+        here = document.get(key)
+        if isinstance(here, dict) and isinstance(value, dict):
+            _merge(here, value)
+        else:
+            document[key] = value
+
+
+def read_document(path: Path, assignments: Iterable[str] = (), emulated: bool = False) -> dict[str, Any]:
+    """The TOML document of a workload file, not validated yet.
+
+    Its `[emulated]` section, which is laid out like the file, replaces values where the machine is `emulated`;
+    `--set` assignments have the last word.
+    """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -227,9 +244,18 @@ def read_document(path: Path, assignments: Iterable[str] = ()) -> dict[str, Any]
         raise BadInput(f"The workload {path} cannot be read ({error}): give a TOML file.") from error
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"The workload {path} is not TOML: {error}.") from error
+    document.setdefault("name", path.stem)
+    scaled = document.pop("emulated", {})
+    if not isinstance(scaled, dict):
+        raise BadInput(f"The workload {path}: emulated is a value: make it a section, as in [emulated.load].")
+    if scaled:
+        ordinary = copy.deepcopy(document)
+        _merge(document, scaled)
+        # A fault in there must be told on every machine, not only on an emulated one.
+        validate(document, f"The workload {path} with its [emulated]")
+        document = document if emulated else ordinary
     for assignment in assignments:
         _set(document, assignment)
-    document.setdefault("name", path.stem)
     return document
 
 
@@ -245,9 +271,9 @@ def validate(document: dict[str, Any], source: str) -> Workload:
         raise BadInput(f"{source} has {len(faults)} faults:\n{lines}") from error
 
 
-def read_workload(path: Path, assignments: Iterable[str] = ()) -> Workload:
-    """Read a workload file, apply `--set` assignments, validate all of it at once."""
-    return validate(read_document(path, assignments), f"The workload {path}")
+def read_workload(path: Path, assignments: Iterable[str] = (), emulated: bool = False) -> Workload:
+    """Read a workload file, apply `--set` assignments, validate all of it at once; see `read_document`."""
+    return validate(read_document(path, assignments, emulated), f"The workload {path}")
 
 
 def workload_toml(workload: Workload) -> str:

@@ -96,3 +96,28 @@ def test_the_report_stands_alone_and_the_pictures_are_there(tmp_path: Path) -> N
 def test_a_directory_without_a_plan_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"plan\.json is missing"):
         analyse_sweep(tmp_path)
+
+
+def test_the_floor_of_fork_is_that_of_the_empty_server_on_the_same_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from forktail.analysis.sweep.table import print_sweep
+
+    path = tmp_path / "some.toml"
+    path.write_text('[sweep]\nrepeat = 1\nnoise_floor = false\nvary."server.size" = ["1MiB", "1GiB"]')
+    plan = plan_sweep(path, [], ["default", "odf"])
+    open_sweep(plan, tmp_path / "sweep")
+    for run, fork_ms in zip(plan.runs, (2, 3, 42, 7), strict=True):
+        _run(tmp_path / "sweep" / rundir.RUNS / run.name, fork_ms)
+    sweep = analyse_sweep(tmp_path / "sweep")
+    above = {(cell["kernel"], cell["size_bytes"]): cell["fork_above_floor_us"]["mean"] for cell in sweep.cells}
+    small, large = 2**20, 2**30
+    assert above == {
+        ("default", small): None,
+        ("odf", small): None,
+        ("default", large): 40_000,
+        ("odf", large): 4_000,
+    }
+    print_sweep(sweep)
+    assert "above floor" in capsys.readouterr().out
+    assert "Above floor" in (tmp_path / "sweep" / rundir.REPORT).read_text()

@@ -52,6 +52,8 @@ def test_set_overrides_the_file() -> None:
         ("[snapshot]\nat = '500s'", "the last snapshot is due at 500s, but run.limit is 300s"),
         ("[run]\nduration = '301s'", "run.duration is longer than run.limit"),
         ("[server", "is not TOML"),
+        ("emulated = 3", "emulated is a value: make it a section"),
+        ("[emulated.load]\nrat = 3", "with its [emulated]: load.rat is not a known key"),
     ],
 )
 def test_each_fault_is_named(tmp_path: Path, text: str, sentence: str) -> None:
@@ -76,3 +78,11 @@ def test_no_assignment(assignment: str) -> None:
 def test_missing_file_names_itself(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"nowhere\.toml does not exist"):
         read_workload(tmp_path / "nowhere.toml")
+
+
+def test_values_for_emulation_replace_others_only_there_and_set_has_the_last_word(tmp_path: Path) -> None:
+    path = _write(tmp_path, "[load]\nrate = 9\nclients = 7\n[emulated.load]\nrate = 3\n[emulated.server]\ncpus = '1'")
+    ordinary, emulated = read_workload(path), read_workload(path, emulated=True)
+    assert (ordinary.load.rate, ordinary.load.clients, ordinary.server.cpus) == (9, 7, "")
+    assert (emulated.load.rate, emulated.load.clients, emulated.server.cpus) == (3, 7, "1")
+    assert read_workload(path, ["load.rate=5"], emulated=True).load.rate == 5

@@ -83,9 +83,12 @@ class Plan:
         }
 
 
-def plan_sweep(path: Path, assignments: Sequence[str], kernels: Sequence[str]) -> Plan:
-    """The plan of a workload file's `[sweep]` over the given kernels; BadInput where a varied value is not valid."""
-    document = read_document(path, assignments)
+def plan_sweep(path: Path, assignments: Sequence[str], kernels: Sequence[str], emulated: bool = False) -> Plan:
+    """The plan of a workload file's `[sweep]` over the given kernels; BadInput where a varied value is not valid.
+
+    `emulated` says that the runs are to be on emulated machines, for which the file may have values of their own.
+    """
+    document = read_document(path, assignments, emulated)
     base = validate(copy.deepcopy(document), f"The workload {path}")
     sweep = base.sweep
     arms = [(kernel, kernel) for kernel in kernels]

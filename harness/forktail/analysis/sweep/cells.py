@@ -12,6 +12,9 @@ from forktail import rundir
 
 Document = dict[str, Any]
 
+FLOOR_BYTES = 16 * 2**20
+"""A server with less payload than this is as good as empty: its fork is the floor, what a fork costs without data."""
+
 METRICS: dict[str, tuple[str, ...]] = {
     "fork_us": ("fork", "duration_us"),
     "page_table_copy_us": ("fork", "page_table_copy_us"),
@@ -54,13 +57,16 @@ def read_sweep(directory: Path) -> Sweep:
     plan = rundir.read_json(directory / rundir.PLAN, rundir.PLAN_SCHEMA)
     runs = [_run(directory, run) for run in plan["runs"]]
     cells = [_cell(cell, [run for run in runs if run["cell"] == cell["name"]]) for cell in plan["cells"]]
-    accelerators = sorted({run["lab"]["accelerator"] for run in runs if run["lab"]})
+    for cell in cells:
+        cell["fork_above_floor_us"] = _above_floor(cell, cells)
+    labs = [run["lab"] for run in runs if run["lab"]]
+    accelerators = sorted({lab["accelerator"] + ", 1 instruction = 1 ns" * bool(lab.get("icount")) for lab in labs})
     return Sweep(
         {
             "schema": rundir.SWEEP_SCHEMA,
             "name": plan["name"],
             "started_at": min((run["started_at"] for run in runs if run["started_at"]), default=None),
-            "emulated": "tcg" in accelerators,
+            "emulated": any(lab["accelerator"] == "tcg" for lab in labs),
             "accelerators": accelerators,
             "repeat": plan["repeat"],
             "cells": cells,
@@ -118,6 +124,22 @@ def _spread(summaries: list[Document], path: tuple[str, ...]) -> Document:
     if not values:
         return {"mean": None, "min": None, "max": None}
     return {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
+
+
+def _above_floor(cell: Document, cells: list[Document]) -> Document:
+    """The cell's fork without what it costs on the same kernel and setting when the server is as good as empty."""
+    floors = [
+        other["fork_us"]["mean"]
+        for other in cells
+        if other["size_bytes"] < FLOOR_BYTES and other["arm"] == cell["arm"] and _setting(other) == _setting(cell)
+    ]
+    if len(floors) != 1 or floors[0] is None or cell["fork_us"]["mean"] is None or cell["size_bytes"] < FLOOR_BYTES:
+        return {"mean": None, "min": None, "max": None}
+    return {key: value - floors[0] for key, value in cell["fork_us"].items()}
+
+
+def _setting(cell: Document) -> Document:
+    return {key: value for key, value in cell["values"].items() if key != "server.size"}
 
 
 def _buckets(summaries: list[Document]) -> list[Document]:

@@ -20,7 +20,8 @@ _COLUMNS = (
     ("snapshot max", "snapshot.max_us"),
     ("out of service", "out_of_service_us"),
 )
-_PLAIN_WIDTH = 160
+_ABOVE_FLOOR = ("above floor", "fork_above_floor_us")
+_PLAIN_WIDTH = 180
 
 
 def print_sweep(sweep: Sweep) -> None:
@@ -30,15 +31,18 @@ def print_sweep(sweep: Sweep) -> None:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
     mark = ", EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
     console.print(f"{sweep.document['name']}: mean of valid runs, minimum to maximum below{mark}")
+    columns = list(_COLUMNS)
+    if any(cell["fork_above_floor_us"]["mean"] is not None for cell in sweep.cells):
+        columns.insert(1, _ABOVE_FLOOR)
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("kernel")
     table.add_column("size")
     table.add_column("valid", justify="right")
-    for title, _ in _COLUMNS:
+    for title, _ in columns:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("interruptions", justify="right")
     for cell in sweep.cells:
-        spreads = [cell[metric] for _, metric in _COLUMNS]
+        spreads = [cell[metric] for _, metric in columns]
         table.add_row(
             cell["arm"],
             group_label(cell),
