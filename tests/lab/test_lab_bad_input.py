@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.lab.conftest import Lab
+from tests.run.conftest import Start
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,8 @@ from tests.lab.conftest import Lab
         (["up", "--kernel", "KERNEL", "--memory", "64MiB"], 2, "A guest of 64MiB cannot boot"),
         (["up", "--kernel", "KERNEL", "--memory", "4"], 2, "--memory '4' is no size"),
         (["up", "--kernel", "KERNEL", "--memory", "999TiB"], 3, "The guests want"),
+        (["up", "--kernel", "KERNEL", "--cpus", "2", "--icount"], 2, "--icount counts the instructions of one virtual"),
+        (["run", "WORKLOAD", "--kernel", "KERNEL", "--icount", "--set", "load.cpu=1"], 2, "--set load.cpu=-1"),
         (["up", "--kernel", "KERNEL", "--cpus", "2", "--numa-nodes", "3"], 2, "--numa-nodes 3 is not between"),
         (
             ["run", "WORKLOAD", "--kernel", "KERNEL", "--set", "server.size=3GiB"],
@@ -36,6 +39,12 @@ def test_bad_input(lab: Lab, made_up_kernel: Path, tiny: Path, arguments: list[s
     assert sentence in errors
     assert "Traceback" not in errors
     assert not command.orphans()
+
+
+def test_only_a_guest_counts_instructions(start: Start, tiny: Path) -> None:
+    code, _, errors = start("sweep", tiny, "--icount").finish()
+    assert code == 2
+    assert "--icount is for guests of the lab" in errors
 
 
 @pytest.mark.parametrize("verb", ["up", "run"])

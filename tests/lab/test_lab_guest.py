@@ -46,6 +46,7 @@ def test_up_measures_and_down(lab: Lab, real_kernel: Path, tiny: Path, tmp_path:
     environment = json.loads((out / "environment.json").read_text())
     assert environment["lab"] | {"schema": ""} == {
         "schema": "", "accelerator": guest["accelerator"], "cpus": 2, "memory_bytes": 2 * 2**30, "numa_nodes": 1,
+        "icount": False,
     }  # fmt: skip
     emulated = any("emulated by QEMU's TCG" in warning for warning in summary["warnings"])
     assert emulated == (guest["accelerator"] == "tcg")
@@ -61,6 +62,28 @@ def test_up_measures_and_down(lab: Lab, real_kernel: Path, tiny: Path, tmp_path:
     code, output, _ = lab("down").finish()
     assert (code, output) == (0, f"{flavour} is down.\n")
     assert not up.orphans()
+
+
+def test_a_fork_takes_the_same_number_of_instructions_each_time(
+    lab: Lab, real_kernel: Path, tiny: Path, tmp_path: Path
+) -> None:
+    code, output, errors = lab("up", "--kernel", real_kernel, "--icount", "--memory", "1GiB").finish(BOOT_AND_RUN_S)
+    assert code == 0, errors
+    assert "1 instruction = 1 ns" in errors
+    forks = []
+    for number in range(2):
+        out = tmp_path / f"run-{number}"
+        run = lab("run", tiny, "--kernel", real_kernel, "--icount", "--memory", "1GiB", "--out", out, "--json")
+        code, output, errors = run.finish(BOOT_AND_RUN_S)
+        assert code in (0, 1), errors
+        assert "Booting" not in errors
+        summary = json.loads(output)
+        assert summary["emulation"] == "times are instructions"
+        assert any("1 instruction = 1 ns" in warning for warning in summary["warnings"])
+        forks.append(summary["fork"]["duration_us"])
+    assert json.loads((out / "environment.json").read_text())["lab"]["icount"]
+    assert forks[0] == pytest.approx(forks[1], rel=0.05)
+    assert lab("down").finish()[0] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)

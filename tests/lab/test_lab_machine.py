@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from forktail.errors import BadInput, EnvironmentLacks
-from forktail.lab.machine import Machine, check_host_memory, qemu_command
-from forktail.lab.run import check_memory
+from forktail.lab.machine import Machine, check_host_memory, memory_short, qemu_command
+from forktail.lab.run import check_fits
 from forktail.workload import Workload
 
 GIB = 2**30
@@ -25,6 +25,7 @@ GIB = 2**30
         ({"cpus": 0}, "--cpus 0 is not between 1 and"),
         ({"cpus": 2, "numa_nodes": 3}, "--numa-nodes 3 is not between 1 and --cpus 2"),
         ({"numa_nodes": 0}, "--numa-nodes 0 is not between"),
+        ({"icount": True}, "--icount counts the instructions of one virtual CPU, and --cpus is 2"),
     ],
 )
 def test_what_cannot_boot_is_refused(given: dict[str, Any], sentence: str) -> None:
@@ -40,9 +41,47 @@ def test_more_memory_than_the_host_has() -> None:
 
 def test_a_guest_too_small_for_its_workload() -> None:
     workload = Workload.model_validate({"server": {"size": "2GiB"}})
-    check_memory(workload, Machine(memory_bytes=8 * GIB))
+    check_fits(workload, Machine(memory_bytes=8 * GIB))
     with pytest.raises(BadInput, match=r"server.size 2GiB needs a guest of 5\.\d GiB, and --memory is 4GiB"):
-        check_memory(workload, Machine(memory_bytes=4 * GIB))
+        check_fits(workload, Machine(memory_bytes=4 * GIB))
+
+
+def test_what_living_guests_may_yet_take_is_not_to_be_had() -> None:
+    small = Machine(memory_bytes=GIB)
+    assert memory_short([small]) == 0
+    assert memory_short([small], promised=2**50) == pytest.approx(2**50, rel=0.01)
+    with pytest.raises(EnvironmentLacks, match=r"The guests want 1\.0 GiB of memory, and 0\.0 GiB are available"):
+        check_host_memory([small], promised=2**50)
+
+
+@pytest.mark.parametrize(
+    ("given", "machine", "sentence"),
+    [
+        ({"server": {"cpus": "0-2"}}, Machine(), "server.cpus names CPU 2, but the guest has 2 of them"),
+        ({"load": {"cpu": 4}}, Machine(cpus=4), "load.cpu names CPU 4, but the guest has 4 of them"),
+        (
+            {"server": {"cpus": "0"}, "load": {"cpu": 1}},
+            Machine(cpus=1, icount=True),
+            "has CPU 0 alone: give --set load.cpu=-1 --set load.realtime=false.",
+        ),
+        ({"server": {"cpus": "zero"}}, Machine(), "server.cpus 'zero' is no CPU list"),
+    ],
+)
+def test_a_workload_that_wants_cpus_that_the_guest_lacks(
+    given: dict[str, Any], machine: Machine, sentence: str
+) -> None:
+    check_fits(Workload.model_validate({"server": {"cpus": "0"}, "load": {"cpu": 0}}), machine)
+    with pytest.raises(BadInput) as caught:
+        check_fits(Workload.model_validate(given), machine)
+    assert sentence in str(caught.value)
+
+
+def test_counting_instructions_takes_one_thread_of_tcg() -> None:
+    command = qemu_command(Machine(cpus=1, icount=True), "tcg", Path("k"), Path("d"), 1)
+    assert command[command.index("-icount") + 1] == "shift=0,sleep=off"
+    assert "tcg,thread=single" in command
+    assert command[command.index("-append") + 1].endswith(" nohz=off")
+    assert "-icount" not in qemu_command(Machine(), "tcg", Path("k"), Path("d"), 1)
 
 
 def test_numa_nodes_share_memory_and_cpus() -> None:

@@ -17,12 +17,13 @@ from forktail.cli.console import Json, new_app, notes, print_json, told_clearly
 from forktail.cli.run import RESULTS, conclude
 from forktail.errors import BadInput
 from forktail.lab import registry
+from forktail.lab.accelerator import accelerator_for
 from forktail.lab.boot import bring_up, guest_for_one_command, take_down
 from forktail.lab.kernel import LabKernel, built_kernels, find_kernel
-from forktail.lab.machine import Machine
+from forktail.lab.machine import Machine, accelerator_name
 from forktail.lab.registry import Entry
 from forktail.lab.remote import ssh_command
-from forktail.lab.run import check_memory, memory_for, run_in, sole_run
+from forktail.lab.run import check_fits, fits, run_in, sole_run
 from forktail.units import format_size, parse_size
 from forktail.workload import Workload, read_workload
 
@@ -35,6 +36,10 @@ Memory = Annotated[
     typer.Option("--memory", metavar="SIZE", help=f"Memory of a guest [{format_size(_DEFAULT.memory_bytes)}]."),
 ]
 Cpus = Annotated[int | None, typer.Option("--cpus", help=f"Virtual CPUs of a guest [{_DEFAULT.cpus}].")]
+Icount = Annotated[
+    bool,
+    typer.Option("--icount", help="Count time in instructions, 1 a nanosecond, on one CPU: exact costs, repeatable."),
+]
 NumaNodes = Annotated[int | None, typer.Option("--numa-nodes", help="NUMA nodes that a guest is split over [1].")]
 
 
@@ -51,13 +56,14 @@ def _size(text: str | None) -> int | None:
         raise BadInput(f"--memory {error}.") from error
 
 
-def machine_of(memory: str | None, cpus: int | None, numa_nodes: int | None = None) -> Machine:
+def machine_of(memory: str | None, cpus: int | None, numa_nodes: int | None = None, icount: bool = False) -> Machine:
     """The machine of a guest by the options given; what is not given is as by default."""
     size = _size(memory)
     return Machine(
         memory_bytes=_DEFAULT.memory_bytes if size is None else size,
-        cpus=_DEFAULT.cpus if cpus is None else cpus,
+        cpus=(1 if icount else _DEFAULT.cpus) if cpus is None else cpus,
         numa_nodes=_DEFAULT.numa_nodes if numa_nodes is None else numa_nodes,
+        icount=icount,
     )
 
 
@@ -86,7 +92,7 @@ def _print_status(entries: dict[str, Entry]) -> None:
             guest.flavour,
             guest.kernel.release,
             "ready" if entry.ready else "booting",
-            guest.accelerator,
+            accelerator_name(guest.accelerator, machine),
             str(machine.cpus) + (f" on {machine.numa_nodes} nodes" if machine.numa_nodes > 1 else ""),
             format_size(machine.memory_bytes),
             str(guest.port),
@@ -105,10 +111,11 @@ def up(
     memory: Memory = None,
     cpus: Cpus = None,
     numa_nodes: NumaNodes = None,
+    icount: Icount = False,
 ) -> None:
     """Boot a guest of each kernel and leave it up; the first call makes the guest image."""
     with told_clearly():
-        machine = machine_of(memory, cpus, numa_nodes)
+        machine = machine_of(memory, cpus, numa_nodes, icount)
         wanted = [find_kernel(name) for name in kernels] if kernels else built_kernels()
         bring_up(list({kernel.flavour: kernel for kernel in wanted}.values()), machine, _tell)
         _print_status(registry.living())
@@ -158,10 +165,10 @@ def _fitting(kernel: LabKernel, plan: Workload, machine: Machine, asked: bool) -
         return None
     if asked:
         return entry if entry.guest.machine == machine else None
-    return entry if entry.guest.machine.memory_bytes >= memory_for(plan) else None
+    return entry if not entry.guest.machine.icount and fits(plan, entry.guest.machine) else None
 
 
-@app.command(epilog="Example: forktail lab run workloads/lab/quick.toml --kernel odf --set load.rate=1000")
+@app.command(epilog="Example: forktail lab run workloads/quick.toml --kernel odf --set load.rate=1000")
 def run(
     workload: Annotated[Path, typer.Argument(help="The workload, a TOML file.")],
     kernel_name: Annotated[
@@ -176,6 +183,7 @@ def run(
     memory: Memory = None,
     cpus: Cpus = None,
     numa_nodes: NumaNodes = None,
+    icount: Icount = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the guest up, as `forktail lab up` does.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -184,14 +192,16 @@ def run(
     A guest of `forktail lab up` is used when it fits, else one is booted for this run alone.
     """
     with told_clearly():
-        plan = read_workload(workload, assignments or [])
-        machine = machine_of(memory, cpus, numa_nodes)
+        read_workload(workload, assignments or [])  # A fault in the file is told before a kernel is looked for.
         kernel = find_kernel(kernel_name)
-        asked = not (memory is None and cpus is None and numa_nodes is None)
+        machine = machine_of(memory, cpus, numa_nodes, icount)
+        emulated = accelerator_for(machine, kernel.image) == "tcg"
+        plan = read_workload(workload, assignments or [], emulated=emulated)
+        asked = icount or not (memory is None and cpus is None and numa_nodes is None)
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-{kernel.flavour}"
         entry = _fitting(kernel, plan, machine, asked)
         if entry is None:
-            check_memory(plan, machine)
+            check_fits(plan, machine)
         if entry is None and not keep:
             with guest_for_one_command(kernel, machine, _tell) as guest:
                 run_in(guest, plan, directory)

@@ -13,14 +13,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from forktail.cli.console import Json, notes, print_json, told_clearly
 from forktail.cli.kernel import Steps
-from forktail.cli.lab import Cpus, Memory, machine_of
+from forktail.cli.lab import Cpus, Icount, Memory, machine_of
 from forktail.cli.run import RESULTS
+from forktail.errors import BadInput
 from forktail.kernel.build import build
 from forktail.kernel.series import read_series
+from forktail.lab.accelerator import accelerator_for
 from forktail.lab.hosts import Hosts
 from forktail.lab.kernel import LabKernel, find_kernel
 from forktail.lab.machine import Machine
-from forktail.lab.run import check_memory
+from forktail.lab.run import check_fits
 from forktail.measure.progress import Silence
 from forktail.measure.run import measure
 from forktail.sweep.plan import LOCAL, Plan, PlannedRun, plan_sweep
@@ -79,7 +81,7 @@ def _lab_kernels(wanted: Sequence[str]) -> dict[str, LabKernel]:
 
 def _in_lab(plan: Plan, kernels: dict[str, LabKernel], machine: Machine, directory: Path) -> dict[str, str]:
     for cell in plan.cells:
-        check_memory(cell.workload, machine)
+        check_fits(cell.workload, machine)
     with _Bar() as bar, Hosts(kernels, machine, bar.tell) as hosts:
         return run_sweep(plan, directory, hosts.measure, bar)
 
@@ -98,6 +100,7 @@ def sweep(
     ] = None,
     memory: Memory = None,
     cpus: Cpus = None,
+    icount: Icount = False,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload.")
     ] = None,
@@ -109,12 +112,16 @@ def sweep(
     """Run every cell of a sweep, on the kernel at hand or on the lab's, and report them side by side."""
     with told_clearly():
         wanted = flavours or read_workload(workload, assignments or []).sweep.kernels
+        if icount and not lab:
+            raise BadInput("--icount is for guests of the lab, and this host's own time passes as it does: give --lab.")
+        machine = machine_of(memory, cpus, icount=icount)
         kernels = _lab_kernels(wanted) if lab else {}
-        plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL])
+        emulated = any(accelerator_for(machine, kernel.image) == "tcg" for kernel in kernels.values())
+        plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL], emulated)
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-sweep"
         open_sweep(plan, directory)
         if lab:
-            failed = _in_lab(plan, kernels, machine_of(memory, cpus), directory)
+            failed = _in_lab(plan, kernels, machine, directory)
         else:
             failed = _on_this_host(plan, directory)
         from forktail.analysis.sweep import analyse_sweep

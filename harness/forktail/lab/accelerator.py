@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from forktail.lab.cache import lab_cache, locked
-from forktail.lab.machine import accelerator_options
+from forktail.lab.machine import Machine, accelerator_options
 from forktail.lab.programs import find_program
 from forktail.measure.native import die_with_parent
 from forktail.measure.proc import read_text
@@ -64,3 +64,8 @@ def find_accelerator(kernel: Path) -> Accelerator:
         answer = {"boot_id": boot, "kvm": kvm, "kernel": str(kernel), "seconds": round(time.monotonic() - began, 1)}
         answer_file.write_text(json.dumps(answer) + "\n")
     return "kvm" if kvm else "tcg"
+
+
+def accelerator_for(machine: Machine, kernel: Path) -> Accelerator:
+    """What a guest of this machine will run under; only TCG can count instructions."""
+    return "tcg" if machine.icount else find_accelerator(kernel)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from forktail.errors import BadInput, RunFailed
 from forktail.lab import registry
-from forktail.lab.accelerator import find_accelerator
+from forktail.lab.accelerator import accelerator_for
 from forktail.lab.cache import locked
 from forktail.lab.guest import Guest, start_guest, wait_for_guest
 from forktail.lab.image import Image, find_or_build
 from forktail.lab.kernel import LabKernel
-from forktail.lab.machine import Machine, check_host_memory
+from forktail.lab.machine import Machine, accelerator_name, check_host_memory
 from forktail.lab.outfit import fit_out
 from forktail.lab.programs import find_program
 from forktail.lab.recipe import recipe
@@ -37,11 +37,11 @@ class _Ground:
     accelerator: str
 
 
-def _prepare(kernel: LabKernel, tell: Tell) -> _Ground:
+def _prepare(kernel: LabKernel, machine: Machine, tell: Tell) -> _Ground:
     for program in ("qemu-system-x86_64", "ssh"):
         find_program(program)
     image = find_or_build(recipe(), lambda: tell("Making the guest image, once: about a minute ..."))
-    return _Ground(image, find_accelerator(kernel.image))
+    return _Ground(image, accelerator_for(machine, kernel.image))
 
 
 def _make_ready(guest: Guest, guests: int) -> None:
@@ -62,11 +62,11 @@ def _make_ready(guest: Guest, guests: int) -> None:
 @contextmanager
 def guest_for_one_command(kernel: LabKernel, machine: Machine, tell: Tell) -> Iterator[Guest]:
     """A guest that ends with the context, and with this process however that ends."""
-    check_host_memory([machine])
-    ground = _prepare(kernel, tell)
+    check_host_memory([machine], registry.promised_bytes())
+    ground = _prepare(kernel, machine, tell)
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="forktail-lab-"))
-        tell(f"Booting {kernel.release} ({ground.accelerator}) ...")
+        tell(f"Booting {kernel.release} ({accelerator_name(ground.accelerator, machine)}) ...")
         guest = start_guest(
             kernel,
             machine,
@@ -109,8 +109,8 @@ def bring_up(kernels: Sequence[LabKernel], machine: Machine, tell: Tell) -> list
 
         with locked(registry.lock_path()):
             missing = _wanted(kernels, machine)
-            check_host_memory([machine for _ in missing])
-            ground = _prepare(missing[0], tell) if missing else None
+            check_host_memory([machine for _ in missing], registry.promised_bytes())
+            ground = _prepare(missing[0], machine, tell) if missing else None
             started = []
             for kernel in missing:
                 assert ground is not None
@@ -124,7 +124,7 @@ def bring_up(kernels: Sequence[LabKernel], machine: Machine, tell: Tell) -> list
                     on_start=keep_account,
                 )
                 started.append(guest)
-                tell(f"Booting {kernel.release} ({ground.accelerator}) ...")
+                tell(f"Booting {kernel.release} ({accelerator_name(ground.accelerator, machine)}) ...")
         for guest in started:
             _make_ready(guest, len(started))
             registry.record(guest, ready=True)

@@ -17,7 +17,7 @@ from forktail.lab.image import Image
 from forktail.lab.kernel import LabKernel
 from forktail.lab.machine import Machine, qemu_command
 from forktail.measure.native import die_with_parent
-from forktail.measure.proc import read_text
+from forktail.measure.proc import process_bytes, read_text
 from forktail.measure.server import free_port
 
 _PORT_TRIES = 5
@@ -46,6 +46,10 @@ class Guest:
     def alive(self) -> bool:
         """Whether the very process is still there."""
         return start_ticks(self.pid) == self.start_ticks
+
+    def untouched_bytes(self) -> int:
+        """What it may yet take of the host's memory."""
+        return max(0, self.machine.memory_bytes - process_bytes(self.pid)["rss_bytes"])
 
     def end(self) -> None:
         """Make sure that the process is gone; what the guest wrote to its disk goes with it."""

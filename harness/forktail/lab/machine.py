@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,14 +22,19 @@ _COMMAND_LINE = (
     "transparent_hugepage=madvise systemd.show_status=false quiet"
 )
 
+_TICKING = " nohz=off"
+"""An idle guest that counts instructions skips to its next timer: without a tick, past any timeout while it reads."""
+
 
 @dataclass(frozen=True)
 class Machine:
-    """Memory, and virtual CPUs and NUMA nodes that share it."""
+    """Memory, virtual CPUs and NUMA nodes that share it, and how the guest's time passes."""
 
     memory_bytes: int = 4 * 2**30
     cpus: int = 2
     numa_nodes: int = 1
+    icount: bool = False
+    """Whether time is counted in instructions, one a nanosecond, and idle time is skipped; else it is the host's."""
 
     def __post_init__(self) -> None:
         if self.memory_bytes < _LEAST_MEMORY:
@@ -39,27 +44,43 @@ class Machine:
             )
         if not 1 <= self.cpus <= _MOST_CPUS:
             raise BadInput(f"--cpus {self.cpus} is not between 1 and {_MOST_CPUS}.")
+        if self.icount and self.cpus != 1:
+            raise BadInput(
+                f"--icount counts the instructions of one virtual CPU, and --cpus is {self.cpus}: leave one out."
+            )
         if not 1 <= self.numa_nodes <= self.cpus:
             raise BadInput(f"--numa-nodes {self.numa_nodes} is not between 1 and --cpus {self.cpus}.")
         if self.memory_bytes % (self.numa_nodes * _MIB):
             raise BadInput(f"--memory {format_size(self.memory_bytes)} is not whole MiB on each NUMA node: round it.")
 
 
-def check_host_memory(machines: Iterable[Machine]) -> None:
-    """EnvironmentLacks when the host cannot give all these machines their memory."""
-    wanted = sum(machine.memory_bytes for machine in machines)
-    available = memory_bytes()["MemAvailable"]
-    if wanted > available:
+def memory_short(machines: Iterable[Machine], promised: int = 0) -> int:
+    """Bytes that the host lacks for these machines; `promised` is what living guests have and did not touch yet."""
+    return max(0, sum(machine.memory_bytes for machine in machines) + promised - memory_bytes()["MemAvailable"])
+
+
+def check_host_memory(machines: Sequence[Machine], promised: int = 0) -> None:
+    """EnvironmentLacks when the host cannot give all these machines their memory; `promised` as in `memory_short`."""
+    if memory_short(machines, promised):
+        wanted = sum(machine.memory_bytes for machine in machines)
+        available = max(0, memory_bytes()["MemAvailable"] - promised)
         raise EnvironmentLacks(
             f"The guests want {wanted / 2**30:.1f} GiB of memory, and {available / 2**30:.1f} GiB are available: "
             "lower --memory, or boot fewer kernels."
         )
 
 
-def accelerator_options(accelerator: str) -> list[str]:
-    """QEMU's options for `kvm` or `tcg`, the latter with a thread for each CPU."""
+def accelerator_name(accelerator: str, machine: Machine) -> str:
+    """What drives the guest, as it is told to the user."""
+    return f"{accelerator}, 1 instruction = 1 ns" if machine.icount else accelerator
+
+
+def accelerator_options(accelerator: str, icount: bool = False) -> list[str]:
+    """QEMU's options for `kvm` or `tcg`, the latter with a thread for each CPU unless instructions are counted."""
     if accelerator == "kvm":
         return ["-accel", "kvm", "-cpu", "host"]
+    if icount:
+        return ["-accel", "tcg,thread=single", "-cpu", "max", "-icount", "shift=0,sleep=off"]
     return ["-accel", "tcg,thread=multi", "-cpu", "max"]
 
 
@@ -80,9 +101,9 @@ def qemu_command(machine: Machine, accelerator: str, kernel: Path, disk: Path, p
     return [
         find_program("qemu-system-x86_64"), "-name", "forktail-lab", "-nodefaults", "-display", "none",
         "-serial", "stdio", "-no-reboot",
-        *accelerator_options(accelerator),
+        *accelerator_options(accelerator, machine.icount),
         "-smp", str(machine.cpus), "-m", f"{machine.memory_bytes // _MIB}M", *_numa_options(machine),
-        "-kernel", str(kernel), "-append", _COMMAND_LINE,
+        "-kernel", str(kernel), "-append", _COMMAND_LINE + (_TICKING if machine.icount else ""),
         "-drive", f"file={str(disk).replace(',', ',,')},if=none,id=disk,format=raw,cache=unsafe,snapshot=on",
         "-device", "virtio-blk-pci,drive=disk",
         "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",

@@ -40,7 +40,10 @@ _FILES = {
         "ExecStart=ip address add 10.0.2.15/24 dev eth0\nExecStart=ip route add default via 10.0.2.2\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     ),
-    "etc/ssh/sshd_config.d/lab.conf": "UsePAM no\nPermitRootLogin prohibit-password\nPasswordAuthentication no\n",
+    # No time limit for the login: with --icount minutes of the guest's time pass while it waits for the host's answer.
+    "etc/ssh/sshd_config.d/lab.conf": (
+        "UsePAM no\nPermitRootLogin prohibit-password\nPasswordAuthentication no\nLoginGraceTime 0\n"
+    ),
     "etc/sysctl.d/lab.conf": "vm.overcommit_memory = 1\nkernel.numa_balancing = 0\n",
     "etc/systemd/journald.conf.d/lab.conf": "[Journal]\nStorage=volatile\n",
 }

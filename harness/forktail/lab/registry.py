@@ -97,3 +97,8 @@ def living() -> dict[str, Entry]:
         else:
             forget(entry.guest)
     return entries
+
+
+def promised_bytes() -> int:
+    """What the living guests may yet take of the host's memory."""
+    return sum(entry.guest.untouched_bytes() for entry in living().values())

@@ -21,7 +21,7 @@ from forktail.lab.machine import Machine
 from forktail.lab.outfit import fit_out
 from forktail.lab.remote import CONNECTION_LOST, ssh_command
 from forktail.measure.native import die_with_parent
-from forktail.measure.preflight import memory_needed
+from forktail.measure.preflight import cpu_list, memory_needed
 from forktail.units import format_size
 from forktail.workload import Workload, workload_toml
 
@@ -54,14 +54,42 @@ def memory_for(workload: Workload) -> int:
     return memory_needed(workload) + _GUEST_OWN_BYTES
 
 
-def check_memory(workload: Workload, machine: Machine) -> None:
-    """BadInput when the machine is too small for the workload, before anything is booted."""
+def fits(workload: Workload, machine: Machine) -> bool:
+    """Whether the machine can carry the workload; see `check_fits`."""
+    try:
+        check_fits(workload, machine)
+    except BadInput:
+        return False
+    return True
+
+
+def check_fits(workload: Workload, machine: Machine) -> None:
+    """BadInput when the machine lacks memory or CPUs that the workload needs, before anything is booted."""
+    _check_memory(workload, machine)
+    _check_cpus(workload, machine)
+
+
+def _check_memory(workload: Workload, machine: Machine) -> None:
     needed = memory_for(workload)
     if needed > machine.memory_bytes:
         raise BadInput(
             f"server.size {format_size(workload.server.size)} needs a guest of {needed / 2**30:.1f} GiB, "
             f"and --memory is {format_size(machine.memory_bytes)}: raise it, or lower server.size."
         )
+
+
+def _check_cpus(workload: Workload, machine: Machine) -> None:
+    keys = {"server.cpus": cpu_list(workload), "load.cpu": {workload.load.cpu} - {-1}}
+    lacking = {key: cpus for key, cpus in keys.items() if any(cpu >= machine.cpus for cpu in cpus)}
+    if not lacking:
+        return
+    named = " and ".join(f"{key} names CPU {max(cpus)}" for key, cpus in lacking.items())
+    if machine.icount:
+        free = {"server.cpus": "--set server.cpus=", "load.cpu": "--set load.cpu=-1 --set load.realtime=false"}
+        raise BadInput(
+            f"{named}, but a guest with --icount has CPU 0 alone: give {' '.join(free[key] for key in lacking)}."
+        )
+    raise BadInput(f"{named}, but the guest has {machine.cpus} of them, from 0: raise --cpus, or pin others.")
 
 
 @contextmanager

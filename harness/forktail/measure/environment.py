@@ -176,7 +176,12 @@ def deviations(recorded: dict[str, Any]) -> list[str]:
             "part of the snapshot's latency is waiting for a CPU, which a larger host does not show."
         )
     lab = recorded["lab"]
-    if lab and lab["accelerator"] == "tcg":
+    if lab and lab.get("icount"):
+        found.append(
+            "The host is emulated by QEMU's TCG, 1 instruction = 1 ns: times are counts of instructions, "
+            "and a wait for a disk is no real one."
+        )
+    elif lab and lab["accelerator"] == "tcg":
         found.append("The host is emulated by QEMU's TCG: absolute times are several times a real machine's.")
     elif cpu["hypervisor"]:
         found.append("The host is a virtual machine: time taken by its neighbours appears as latency.")

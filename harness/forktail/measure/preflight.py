@@ -78,12 +78,17 @@ def check_port(workload: Workload) -> None:
         raise BadInput(f"server.port {port} is in use: choose another, or 0 for a free one.")
 
 
-def check_cpus(workload: Workload) -> None:
-    usable = os.sched_getaffinity(0)
+def cpu_list(workload: Workload) -> set[int]:
+    """The CPUs that the server is pinned to, none where it is free; BadInput where server.cpus is no list."""
     try:
-        wanted = server.parse_cpus(workload.server.cpus) if workload.server.cpus else set()
+        return server.parse_cpus(workload.server.cpus) if workload.server.cpus else set()
     except ValueError as error:
         raise BadInput(f"server.cpus {workload.server.cpus!r} is no CPU list: write it as in '0-3,8'.") from error
+
+
+def check_cpus(workload: Workload) -> None:
+    usable = os.sched_getaffinity(0)
+    wanted = cpu_list(workload)
     if workload.load.cpu >= 0:
         wanted = wanted | {workload.load.cpu}
     if not wanted <= usable:

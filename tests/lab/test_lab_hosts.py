@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guests of a sweep: booted when they are due, kept, ended for want of memory, and gone when the sweep is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.run.conftest import Start
+
+from forktail.kernel import cache
+from forktail.lab.hosts import Hosts
+from forktail.lab.kernel import find_kernel
+from forktail.lab.machine import Machine
+from forktail.measure.proc import memory_bytes
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the guest image is made by root")
+
+MIB = 2**20
+BOOT_AND_RUN_S = 400
+
+
+def test_guests_stay_while_memory_lasts(real_kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two guests, each of more than half the memory that there is."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    kernel = find_kernel(str(real_kernel))
+    kernels = {name: replace(kernel, flavour=name) for name in ("one", "two")}
+    size = round(memory_bytes()["MemAvailable"] * 0.6) // MIB * MIB
+    told: list[str] = []
+    with Hosts(kernels, Machine(memory_bytes=size), told.append) as hosts:
+        one = hosts.guest("one")
+        assert hosts.guest("one") is one
+        two = hosts.guest("two")
+        assert (one.alive(), two.alive()) == (False, True)
+        assert sum("Ending the guest of one" in sentence for sentence in told) == 1
+        two.end()
+        assert hosts.guest("two") is not two
+        last = hosts.guest("two")
+    assert not last.alive()
+
+
+def test_ctrl_c_in_a_sweep_leaves_no_guest_and_a_sweep_to_go_on_with(start: Start, tiny: Path, tmp_path: Path) -> None:
+    if cache.find("default") is None:
+        pytest.skip("not built yet: forktail kernel build default")
+    out = tmp_path / "sweep"
+    arguments = ["sweep", tiny, "--lab", "--kernel", "default", "--memory", "1GiB", "--out", out, "--json"]
+    settings = ["--set", "sweep.repeat=1", "--set", "load.rate=500"]
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
+    command = start(*arguments, *settings, **environment)
+    first = out / "runs" / "default-r1" / "run.json"
+    command.wait_for(first.exists, BOOT_AND_RUN_S)
+    command.wait_for((out / "runs" / "default-again-r1.partial").exists, BOOT_AND_RUN_S)
+    command.process.send_signal(signal.SIGINT)
+    code, _, errors = command.finish()
+    assert code == 130, errors
+    assert command.orphans() == {}
+    made = first.stat().st_mtime_ns
+
+    code, output, errors = start(*arguments, *settings, **environment).finish(BOOT_AND_RUN_S)
+    assert code in (0, 1), errors
+    assert "1 of 2 runs are there already" in errors
+    assert first.stat().st_mtime_ns == made
+    assert [run["state"] for run in json.loads(output)["runs"]] == ["finished", "finished"]
+    assert command.orphans() == {}
