@@ -33,6 +33,15 @@ bzImage:
 	@cp $(O)/memory.o $(O)/arch/x86/boot/bzImage
 	@echo 6.1.999-forktail-default$(LOCALVERSION) > $(O)/include/config/kernel.release
 	@echo $(KBUILD_BUILD_VERSION) >> $(O)/../builds
+bindeb-pkg: bzImage
+	@rm -rf $(O)/package && mkdir -p $(O)/package/DEBIAN $(O)/package/boot
+	@cp $(O)/arch/x86/boot/bzImage $(O)/package/boot/vmlinuz-6.1.999-forktail-default$(LOCALVERSION)
+	@printf 'Package: linux-image-6.1.999-forktail-default$(LOCALVERSION)\\nVersion: $(KDEB_PKGVERSION)\\n' \
+		> $(O)/package/DEBIAN/control
+	@printf 'Architecture: amd64\\nMaintainer: $(DEBEMAIL)\\nDescription: a kernel\\n' >> $(O)/package/DEBIAN/control
+	@dpkg-deb --root-owner-group -Z$(KDEB_COMPRESS) --build $(O)/package $(O)/..
+	@touch $(O)/../linux-upstream_$(KDEB_PKGVERSION)_amd64.changes
+	@touch $(O)/../linux-libc-dev_$(KDEB_PKGVERSION)_amd64.deb
 """
 
 MERGE = """#!/bin/sh
@@ -137,6 +146,13 @@ class StandIn:
     def build(self, *arguments: str | Path, **environment: str) -> Command:
         return self.start("build", "--source", self.tree, "--configs", self.configs, *arguments, **environment)
 
+    def packed(self, *arguments: str | Path) -> dict[str, str]:
+        """Build a package to the end, and return it as JSON tells it."""
+        code, output, errors = self.build("--deb", "--json", *arguments).finish()
+        assert code == 0, errors
+        (package,) = json.loads(output)["packages"]
+        return dict(package)
+
     def built(self, *arguments: str | Path) -> dict[str, str]:
         """Build to the end, and return the kernel as JSON tells it."""
         code, output, errors = self.build("--json", *arguments).finish()
@@ -158,6 +174,7 @@ def stand_in(tmp_path: Path, start: Start) -> StandIn:
         made.configs / "default.config": "CONFIG_FLAVOUR=1\n",
         made.configs / "other.config": "CONFIG_FLAVOUR=2\n",
         made.configs / "debug.config": "CONFIG_DEBUG=y\n",
+        made.configs / "host.config": "CONFIG_HOST=y\n",
         made.configs / "source.toml": (
             'version = "6.1"\ndefconfig = "defconfig"\n'
             '[debian]\npackage = "forktail-no-such-package"\ntarball = "/nonexistent/linux.tar.xz"\n'

@@ -76,6 +76,45 @@ def test_missing_tools_are_told_at_once(stand_in: StandIn, tmp_path: Path) -> No
     check(stand_in.build(PATH=str(programs)), 3, "needs flex, pahole", "apt-get install dwarves flex")
 
 
+def test_what_packs_is_missing(stand_in: StandIn, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for directory in ("/bin", "/usr/bin"):
+        for path in Path(directory).iterdir():
+            if path.name not in ("dpkg-buildpackage", "cpio") and not (programs / path.name).is_symlink():
+                (programs / path.name).symlink_to(path)
+    command = stand_in.build("--deb", "--host-config", "lab", PATH=str(programs))
+    check(command, 3, "a package needs cpio, dpkg-buildpackage: apt-get install cpio dpkg-dev")
+    code, _, errors = stand_in.build(PATH=str(programs)).finish()
+    assert code == 0, errors
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "words"),
+    [
+        (None, "nowhere", "--host-config nowhere cannot be read (No such file or directory): give debian, lab"),
+        (b"no xz", "config.xz", "--host-config config.xz is no xz file"),
+        (b"hello\n", "config", "--host-config config is no configuration of a kernel"),
+    ],
+)
+def test_a_host_configuration_that_is_none(
+    stand_in: StandIn, tmp_path: Path, content: bytes | None, name: str, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    check(stand_in.build("--deb", "--host-config", name), 2, words)
+
+
+def test_a_host_configuration_without_a_package(stand_in: StandIn) -> None:
+    check(stand_in.build("--host-config", "lab"), 2, "--host-config", "give --deb")
+
+
+def test_configs_without_what_hosts_need(stand_in: StandIn, tmp_path: Path) -> None:
+    (stand_in.configs / "host.config").unlink()
+    (tmp_path / "config").write_text("CONFIG_MINE=y\n")
+    check(stand_in.build("--deb", "--host-config", "config"), 2, "host.config is missing", "--configs")
+
+
 class TestSource:
     def test_that_does_not_exist(self, stand_in: StandIn, tmp_path: Path) -> None:
         check(stand_in.build("--source", tmp_path / "nowhere"), 2, "nowhere does not exist")

@@ -77,6 +77,14 @@ def test_calls_at_the_same_time_build_once(stand_in: StandIn) -> None:
     assert sum("wait for another build" in errors for _, _, errors in ended) == 2
 
 
+def test_what_is_built_is_had_while_another_kernel_is_building(stand_in: StandIn) -> None:
+    stand_in.rule('if [ -n "$$HOLD" ]; then sleep 60; fi')
+    first = stand_in.built()
+    slow = stand_in.build("other", HOLD="yes")
+    slow.pid_of("sleep")
+    assert stand_in.built() == first
+
+
 def test_clean_says_what_it_freed_and_leaves_nothing(stand_in: StandIn) -> None:
     stand_in.built()
     code, output, _ = stand_in.start("list").finish()

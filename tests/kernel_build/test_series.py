@@ -90,7 +90,7 @@ def test_kconfig_keeps_every_option(
     series: Series, patched: WorkTree, tmp_path: Path, flavour: str, debug: bool
 ) -> None:
     tree = build_tree(patched, tmp_path)
-    tree.configure(series.defconfig, series.fragments(flavour, debug))
+    tree.configure(patched.tree / series.defconfig, series.fragments(flavour, debug))
     options = dict(read_options(tree.directory / ".config"))
     assert options["CONFIG_LOCALVERSION"] == f'"-forktail-{flavour}"'
     assert "m" not in options.values()
@@ -100,7 +100,7 @@ def test_an_option_that_kconfig_drops_is_an_error(series: Series, patched: WorkT
     fragment = tmp_path / "mine.config"
     fragment.write_text("CONFIG_NO_SUCH_OPTION=y\n# CONFIG_MMU is not set\n")
     with pytest.raises(BadInput) as raised:
-        build_tree(patched, tmp_path).configure(series.defconfig, [fragment])
+        build_tree(patched, tmp_path).configure(patched.tree / series.defconfig, [fragment])
     assert "CONFIG_NO_SUCH_OPTION=y of mine.config became n" in str(raised.value)
     assert "CONFIG_MMU=n of mine.config became y" in str(raised.value)
 

@@ -12,8 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column, Table
 
 from forktail.cli.console import Json, new_app, notes, print_json, told_clearly
+from forktail.errors import BadInput
 from forktail.kernel import cache
 from forktail.kernel.build import build
+from forktail.kernel.cache import BuiltKernel, BuiltPackage
+from forktail.kernel.hostconfig import DEBIAN
+from forktail.kernel.package import build_package
 from forktail.kernel.series import read_series
 
 app = new_app("Build the kernels under comparison from one source and one patch series, and keep them.")
@@ -80,12 +84,35 @@ def build_flavour(
         Path | None, typer.Option(metavar="PATH", help="A tarball or a tree of Linux 6.1 [Debian's package].")
     ] = None,
     configs: Configs = None,
+    deb: Annotated[
+        bool, typer.Option("--deb", help="Build a Debian package of it for hosts instead of a guest's image.")
+    ] = False,
+    host_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="debian|lab|PATH",
+            help="With --deb: what the kernel is configured from, Debian's own (hours), a guest's, or a file [debian].",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build a kernel unless the cache has it, and print where its image lies."""
+    """Build a kernel unless the cache has it, and print where its image or its package lies."""
     with told_clearly():
         series = read_series(configs)
         flavours = series.flavours if flavour == "all" else [flavour]
+        if host_config is not None and not deb:
+            raise BadInput("--host-config is what a package for hosts is configured from: give --deb with it.")
+        if deb:
+            with Steps() as steps:
+                packages = [
+                    build_package(name, debug, series, source, steps, host_config or DEBIAN) for name in flavours
+                ]
+            if as_json:
+                print_json({"packages": [package.as_json() for package in packages]})
+            else:
+                for package in packages:
+                    print(f"{package.release}  {package.deb}")
+            return
         with Steps() as steps:
             kernels = [build(name, debug, series, source, steps) for name in flavours]
         if as_json:
@@ -97,19 +124,26 @@ def build_flavour(
 
 @app.command("list", epilog="Example: forktail kernel list --json")
 def list_kernels(as_json: Json = False) -> None:
-    """List the kernels in the cache, the newest first."""
+    """List the kernels and packages in the cache, the newest first."""
     with told_clearly():
-        kernels = cache.entries()
+        kernels, packages = cache.entries(), cache.packages()
         if as_json:
-            print_json({"kernels": [kernel.as_json() for kernel in kernels]})
+            print_json(
+                {
+                    "kernels": [kernel.as_json() for kernel in kernels],
+                    "packages": [package.as_json() for package in packages],
+                }
+            )
             return
-        if not kernels:
+        if not kernels and not packages:
             print(f"No kernel in {cache.cache_directory()}: `forktail kernel build all` builds them.")
             return
-        table = Table("release", "build", "built", "size", Column("directory", overflow="fold"))
-        for kernel in kernels:
-            seconds, size = f"{kernel.manifest['seconds']:.0f} s", f"{kernel.bytes / 2**20:.0f} MiB"
-            table.add_row(kernel.release, seconds, kernel.manifest["built"], size, str(kernel.directory))
+        table = Table("release", "what", "build", "built", "size", Column("directory", overflow="fold"))
+        all_built: list[BuiltKernel | BuiltPackage] = [*kernels, *packages]
+        for built in all_built:
+            seconds, size = f"{built.manifest['seconds']:.0f} s", f"{built.bytes / 2**20:.0f} MiB"
+            what = "kernel" if isinstance(built, BuiltKernel) else "package"
+            table.add_row(built.release, what, seconds, built.manifest["built"], size, str(built.directory))
         console = Console(highlight=False)
         Console(highlight=False, width=None if console.is_terminal else 200).print(table)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,14 +23,15 @@ _TREE_BYTES = 2 * 2**30
 _BUILD_BYTES = {False: 4 * 2**30, True: 8 * 2**30}
 
 
-def _check_disk(work: WorkTree, directory: Path, debug: bool) -> None:
-    needed = (0 if work.tree.exists() else _TREE_BYTES) + (
-        _BUILD_BYTES[debug] if not work.build_directory(debug).exists() else _BUILD_BYTES[debug] // 4
-    )
-    free = shutil.disk_usage(directory).free
+def check_disk(work: WorkTree, build: Path, debug: bool, whole_build: int | None = None) -> None:
+    """EnvironmentLacks when the disk is too small for a build in `build`, which takes `whole_build` bytes at first."""
+    whole_build = whole_build or _BUILD_BYTES[debug]
+    needed = (0 if work.tree.exists() else _TREE_BYTES) + (whole_build // 4 if build.exists() else whole_build)
+    place = cache.cache_directory()
+    free = shutil.disk_usage(place).free
     if free < needed:
         raise EnvironmentLacks(
-            f"The build needs {needed / 2**30:.1f} GiB at {directory}, and {free / 2**30:.1f} GiB are free: "
+            f"The build needs {needed / 2**30:.1f} GiB at {place}, and {free / 2**30:.1f} GiB are free: "
             "free space (`forktail kernel clean` may), or set XDG_CACHE_HOME elsewhere."
         )
 
@@ -50,9 +53,9 @@ def _build(flavour: str, debug: bool, series: Series, source: Source, progress: 
     kernel_key = key.of(made_of)
     target = cache.entry(flavour, debug, kernel_key)
     if built := cache.read_entry(target):
-        return built
+        return built  # Another process built it while we waited.
     work = WorkTree(cache.cache_directory() / "work" / source.identity, source)
-    _check_disk(work, cache.cache_directory(), debug)
+    check_disk(work, work.build_directory(debug), debug)
     work.prepare(series, progress)
     name = cache.name_of(flavour, debug)
     tree = BuildTree(
@@ -63,7 +66,7 @@ def _build(flavour: str, debug: bool, series: Series, source: Source, progress: 
         suffix="-debug" if debug else "",
     )
     progress.begin(f"configure {name}")
-    tree.configure(series.defconfig, fragments)
+    tree.configure(work.tree / series.defconfig, fragments)
     began = time.monotonic()
     tree.compile(name, progress)
     partial = target.with_name(f"{target.name}{cache.PARTIAL}")
@@ -99,12 +102,20 @@ def build(
     """The kernel of a flavour, built unless the cache has it; waits while another process builds."""
     progress = progress or Silence()
     series = series or read_series()
-    series.fragments(flavour, debug)
+    fragments = series.fragments(flavour, debug)
     toolchain.check_tools()
     base = find_source(series, source, progress)
+    if built := cache.read_entry(cache.entry(flavour, debug, key.of(key.inputs(base, series, fragments)))):
+        return built  # Without the lock: a build of another kernel may hold it for an hour.
+    with told_of_the_cache(), cache.locked(progress):
+        return _build(flavour, debug, series, base, progress)
+
+
+@contextmanager
+def told_of_the_cache() -> Iterator[None]:
+    """An EnvironmentLacks where the cache's file system fails us."""
     try:
-        with cache.locked(progress):
-            return _build(flavour, debug, series, base, progress)
+        yield
     except OSError as error:
         place = error.filename or cache.cache_directory()
         raise EnvironmentLacks(f"{place}: {error.strerror}. Mend that, or set XDG_CACHE_HOME elsewhere.") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from forktail.errors import RunFailed
@@ -27,19 +27,35 @@ class BuildTree:
         self._build_id = build_id
         self._suffix = suffix
 
-    def configure(self, defconfig: str, fragments: Sequence[Path]) -> None:
-        """Lay the fragments over the defconfig; BadInput when an option of theirs does not survive."""
+    def configure(self, defconfig: Path, fragments: Sequence[Path]) -> None:
+        """Lay the fragments over a whole configuration; BadInput when an option of theirs does not survive."""
         self.directory.mkdir(parents=True, exist_ok=True)
         merge = self.tree / "scripts" / "kconfig" / "merge_config.sh"
         with self.log.open("w", buffering=1) as log:
-            run([merge, "-m", "-O", self.directory, self.tree / defconfig, *fragments], failed("merge_config.sh"), log)
+            run([merge, "-m", "-O", self.directory, defconfig, *fragments], failed("merge_config.sh"), log)
             run(self._make("olddefconfig"), failed("Configuring the kernel"), log)
         check_survived(fragments, self.directory / ".config")
 
     def compile(self, name: str, progress: Progress) -> None:
         """Make the image; RunFailed with the compiler's telling lines and the path of the log."""
         fresh = not (self.directory / "vmlinux.o").exists()
-        progress.begin(f"compile {name}", _FULL_BUILD_STEPS if fresh else None)
+        self._run(name, ["bzImage"], progress, _FULL_BUILD_STEPS if fresh else None)
+
+    def package(self, name: str, version: str, progress: Progress) -> None:
+        """Make the image, its modules and their Debian packages, beside the build tree; RunFailed as of `compile`."""
+        targets = [f"KDEB_PKGVERSION={version}", "KDEB_COMPRESS=zstd", "INSTALL_MOD_STRIP=1", "bindeb-pkg"]
+        # From an address given nobody asks the host for its name, which may be unknown to itself.
+        self._run(name, targets, progress, None, {"DEBEMAIL": "forktail <forktail@localhost>"})
+
+    def _run(
+        self,
+        name: str,
+        targets: Sequence[str],
+        progress: Progress,
+        total: int | None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        progress.begin(f"compile {name}", total)
         steps = 0
 
         def count(line: str) -> None:
@@ -52,7 +68,7 @@ class BuildTree:
             return RunFailed(f"{name} did not compile: {words}. The whole log: {self.log}")
 
         with self.log.open("a", buffering=1) as log:
-            run(self._make("bzImage"), failure, log, count, self._ccache())
+            run(self._make(*targets), failure, log, count, self._ccache() | dict(variables or {}))
 
     def release(self) -> str:
         """What `uname -r` will say."""
@@ -62,7 +78,7 @@ class BuildTree:
         """Paths relative to the work tree's directory, so that the next point release finds what did not change."""
         return {"CCACHE_BASEDIR": str(self.directory.parent), "CCACHE_NOHASHDIR": "1"}
 
-    def _make(self, target: str) -> list[str | Path]:
+    def _make(self, *targets: str) -> list[str | Path]:
         return [
             "make",
             f"--directory={self.tree}",
@@ -75,5 +91,5 @@ class BuildTree:
             "KBUILD_BUILD_TIMESTAMP=1970-01-01",
             "KBUILD_BUILD_USER=forktail",
             "KBUILD_BUILD_HOST=forktail",
-            target,
+            *targets,
         ]

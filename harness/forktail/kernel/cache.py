@@ -19,6 +19,7 @@ from forktail.kernel.series import Series, read_series
 from forktail.kernel.source import present_source
 
 SCHEMA = "forktail.kernel/1"
+PACKAGE_SCHEMA = "forktail.kernel-package/1"
 _MANIFEST = "manifest.json"
 PARTIAL = ".partial"
 
@@ -69,6 +70,31 @@ class BuiltKernel:
         return self.manifest | {name: str(path) for name, path in files.items()} | {"bytes": self.bytes}
 
 
+@dataclass(frozen=True)
+class BuiltPackage:
+    """A kernel's Debian package in the cache, and the manifest that tells what it was made of."""
+
+    directory: Path
+    manifest: dict[str, Any]
+
+    @property
+    def deb(self) -> Path:
+        return self.directory / str(self.manifest["package"])
+
+    @property
+    def release(self) -> str:
+        """What `uname -r` says when it runs."""
+        return str(self.manifest["release"])
+
+    @property
+    def bytes(self) -> int:
+        return directory_bytes(self.directory)
+
+    def as_json(self) -> dict[str, Any]:
+        files = {"deb": self.deb, "config": self.directory / "config", "log": self.directory / "build.log"}
+        return self.manifest | {name: str(path) for name, path in files.items()} | {"bytes": self.bytes}
+
+
 def cache_directory() -> Path:
     """Where kernels are built and kept, under XDG_CACHE_HOME."""
     home = os.environ.get("XDG_CACHE_HOME")
@@ -91,22 +117,50 @@ def entry(flavour: str, debug: bool, kernel_key: str) -> Path:
 
 def read_entry(directory: Path) -> BuiltKernel | None:
     """The kernel in a directory of the cache; None where it is not whole or of another version."""
+    manifest = _read_manifest(directory, SCHEMA)
+    return BuiltKernel(directory, manifest) if manifest else None
+
+
+def read_package(directory: Path) -> BuiltPackage | None:
+    """The package in a directory of the cache; None where it is not whole or of another version."""
+    manifest = _read_manifest(directory, PACKAGE_SCHEMA)
+    return BuiltPackage(directory, manifest) if manifest else None
+
+
+def _read_manifest(directory: Path, schema: str) -> dict[str, Any] | None:
     try:
-        manifest = json.loads((directory / _MANIFEST).read_text())
+        manifest: dict[str, Any] = json.loads((directory / _MANIFEST).read_text())
     except (OSError, ValueError):
         return None
-    return BuiltKernel(directory, manifest) if manifest.get("schema") == SCHEMA else None
+    return manifest if manifest.get("schema") == schema else None
 
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    (directory / _MANIFEST).write_text(json.dumps({"schema": SCHEMA} | manifest, indent=2) + "\n")
+    _write_manifest(directory, {"schema": SCHEMA} | manifest)
+
+
+def write_package(directory: Path, manifest: dict[str, Any]) -> None:
+    _write_manifest(directory, {"schema": PACKAGE_SCHEMA} | manifest)
+
+
+def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    (directory / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def entries() -> list[BuiltKernel]:
     """Every kernel in the cache, the newest first."""
-    directories = [path for path in cache_directory().glob("*-*") if path.suffix != PARTIAL]
-    found = [built for path in directories if (built := read_entry(path))]
+    found = [built for path in _directories() if (built := read_entry(path))]
     return sorted(found, key=lambda built: str(built.manifest["built"]), reverse=True)
+
+
+def packages() -> list[BuiltPackage]:
+    """Every package in the cache, the newest first."""
+    found = [built for path in _directories() if (built := read_package(path))]
+    return sorted(found, key=lambda built: str(built.manifest["built"]), reverse=True)
+
+
+def _directories() -> list[Path]:
+    return [path for path in cache_directory().glob("*-*") if path.suffix != PARTIAL]
 
 
 def find(flavour: str, debug: bool = False, series: Series | None = None) -> BuiltKernel | None:

@@ -12,13 +12,17 @@ from forktail.errors import BadInput, EnvironmentLacks
 
 BASE = "base"
 DEBUG = "debug"
+HOST = "host"
 
 _CHECKOUT = Path(__file__).parents[3] / "kernel-configs" / "linux-6.1"
 
 
 @dataclass(frozen=True)
 class Series:
-    """The directory of a series: `source.toml`, `patches/`, `base.config`, `debug.config`, a fragment a flavour."""
+    """The directory of a series: `source.toml`, `patches/`, a fragment a flavour.
+
+    Besides `base.config` for guests, `host.config` for what is packaged for hosts, and `debug.config` for both.
+    """
 
     directory: Path
     version: str
@@ -33,16 +37,23 @@ class Series:
 
     @property
     def flavours(self) -> list[str]:
-        names = {path.stem for path in self.directory.glob("*.config")} - {BASE, DEBUG}
+        names = {path.stem for path in self.directory.glob("*.config")} - {BASE, DEBUG, HOST}
         return sorted(names, key=lambda name: (name != "default", name))
 
-    def fragments(self, flavour: str, debug: bool) -> list[Path]:
-        """The configuration fragments of a flavour, later ones winning; BadInput for one that there is not."""
+    def fragments(self, flavour: str, debug: bool, base: str = BASE) -> list[Path]:
+        """The configuration fragments of a flavour, later ones winning; BadInput for one that there is not.
+
+        `base` is `BASE` for a guest's kernel, `HOST` for one that is laid over a distribution's configuration.
+        """
         if flavour not in self.flavours:
             raise BadInput(
                 f"There is no flavour {flavour!r}: {self.directory} has {' and '.join(self.flavours) or 'none'}."
             )
-        return [self.directory / f"{name}.config" for name in [BASE, flavour, *([DEBUG] if debug else [])]]
+        found = [self.directory / f"{name}.config" for name in [base, flavour, *([DEBUG] if debug else [])]]
+        for path in found:
+            if not path.exists():
+                raise BadInput(f"{path} is missing: give --configs a directory as kernel-configs/linux-6.1 is.")
+        return found
 
 
 def read_series(directory: Path | None = None) -> Series:

@@ -54,18 +54,13 @@ class Source:
         return f"tarball-{self.digest[:12]}"
 
 
-def _install(series: Series) -> None:
-    command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", series.package]
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        )
-        if done.returncode == 0 and series.tarball.exists():
-            return
-    raise EnvironmentLacks(
-        f"There is no kernel source at {series.tarball}: apt-get install {series.package}, "
-        f"or give a tarball or a tree of Linux {series.version} with --source."
-    )
+def install(package: str) -> bool:
+    """Install a package of Debian where we may; whether that went well."""
+    command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package]
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return False
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment).returncode == 0
 
 
 def present_source(series: Series, path: Path | None = None) -> Source | None:
@@ -81,5 +76,9 @@ def find_source(series: Series, path: Path | None, progress: Progress) -> Source
     if path:
         raise BadInput(f"--source {path} does not exist: give a tarball or a tree of Linux {series.version}.")
     progress.begin(f"install {series.package}")
-    _install(series)
+    if not (install(series.package) and series.tarball.exists()):
+        raise EnvironmentLacks(
+            f"There is no kernel source at {series.tarball}: apt-get install {series.package}, "
+            f"or give a tarball or a tree of Linux {series.version} with --source."
+        )
     return Source(series.tarball.resolve())

@@ -25,16 +25,24 @@ _PROGRAMS = {
     "xz": "xz-utils",
 }
 _HEADERS = {"libelf.h": "libelf-dev"}
+_PACKAGING_PROGRAMS = {"cpio": "cpio", "dpkg-buildpackage": "dpkg-dev", "fakeroot": "fakeroot", "kmod": "kmod"}
+_PACKAGING_HEADERS = {"openssl/ssl.h": "libssl-dev"}
 _INCLUDE = Path("/usr/include")
 
 
-def check_tools() -> None:
-    """EnvironmentLacks that names everything missing at once, and the line that installs it."""
-    missing = {name: package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
-    missing |= {name: package for name, package in _HEADERS.items() if not (_INCLUDE / name).exists()}
+def check_tools(packaging: bool = False) -> None:
+    """EnvironmentLacks that names everything missing at once, and the line that installs it.
+
+    `packaging` asks for what makes Debian packages as well.
+    """
+    programs = _PROGRAMS | (_PACKAGING_PROGRAMS if packaging else {})
+    headers = _HEADERS | (_PACKAGING_HEADERS if packaging else {})
+    missing = {name: package for name, package in programs.items() if shutil.which(name) is None}
+    missing |= {name: package for name, package in headers.items() if not (_INCLUDE / name).exists()}
     if missing:
+        packages = " ".join(sorted(set(missing.values())))
         raise EnvironmentLacks(
-            f"Building a kernel needs {', '.join(missing)}: apt-get install {' '.join(sorted(set(missing.values())))}"
+            f"Building a {'package' if packaging else 'kernel'} needs {', '.join(missing)}: apt-get install {packages}"
         )
 
 
