@@ -21,7 +21,7 @@ from forktail.lab.machine import Machine
 from forktail.lab.outfit import fit_out
 from forktail.lab.remote import CONNECTION_LOST, ssh_command
 from forktail.measure.native import die_with_parent
-from forktail.measure.preflight import cpu_list, memory_needed
+from forktail.measure.preflight import cpu_list, disk_needed, memory_needed
 from forktail.units import format_size
 from forktail.workload import Workload, workload_toml
 
@@ -32,8 +32,10 @@ _ERROR = "forktail: "
 
 # The harness holds standard input open as long as it lives: its end, however it came, ends the run in the guest.
 # The directory goes back on standard output, so that one connection serves from the first byte to the last.
+# It lies in memory: QEMU serves disk and timers under one lock, so that while a snapshot went to the emulated disk the
+# generator woke milliseconds late (docs/lab.md).
 _SCRIPT = """\
-directory=$(mktemp -d /var/tmp/forktail-run.XXXXXX) || exit
+directory=$(mktemp -d /dev/shm/forktail-run.XXXXXX) || exit
 cd "$directory" || exit
 head -c {size} > {name}.toml
 exec 3<&0
@@ -50,8 +52,8 @@ exit $code
 
 
 def memory_for(workload: Workload) -> int:
-    """Bytes of memory that a guest must have to carry the workload."""
-    return memory_needed(workload) + _GUEST_OWN_BYTES
+    """Bytes of memory that a guest must have to carry the workload and its run directory."""
+    return memory_needed(workload) + disk_needed(workload) + _GUEST_OWN_BYTES
 
 
 def fits(workload: Workload, machine: Machine) -> bool:
