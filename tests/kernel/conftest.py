@@ -6,17 +6,23 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from tests.kernel.guest import Boot, boot
+from tests.kernel.report import write_report
 
 from forktail.errors import BadInput
 from forktail.kernel import cache as kernels
 
 _HERE = Path(__file__).parent
-_BOOT_SECONDS = 600
+
+# Set to 1, the kernels of `forktail kernel build all --debug` are tested.
+_DEBUG = os.environ.get("FORKTAIL_KERNEL_DEBUG", "0") == "1"
+_BOOT_SECONDS = 5400 if _DEBUG else 900
+_PROGRAM_SECONDS = 1800 if _DEBUG else 300
 
 
 @cache
@@ -25,7 +31,7 @@ def find_image(flavour: str) -> Path | None:
     if named := os.environ.get(f"FORKTAIL_KERNEL_{flavour.upper()}"):
         return Path(named)
     try:
-        built = kernels.find(flavour)
+        built = kernels.find(flavour, debug=_DEBUG)
     except BadInput:
         return None
     return built.image if built else None
@@ -41,9 +47,12 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def boots(initramfs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Boot]:
-    """The boots so far, by flavour; see `booted`."""
-    return {}
+def boots() -> Iterator[dict[str, Boot]]:
+    """The boots so far, by flavour; see `booted`. In the end they go to the file that FORKTAIL_KERNEL_REPORT names."""
+    found: dict[str, Boot] = {}
+    yield found
+    if (path := os.environ.get("FORKTAIL_KERNEL_REPORT")) and found:
+        Path(path).write_text(write_report(found, {flavour: find_image(flavour) for flavour in found}))
 
 
 @pytest.fixture
@@ -53,6 +62,8 @@ def booted(flavour: str, initramfs: Path, boots: dict[str, Boot], tmp_path_facto
     if flavour not in boots:
         image = find_image(flavour)
         if image is None:
-            pytest.skip(f"no {flavour} kernel is built: `forktail kernel build {flavour}`")
-        boots[flavour] = boot(image, initramfs, tmp_path_factory.mktemp(flavour), _BOOT_SECONDS)
+            pytest.skip(f"no {flavour} kernel is built: `forktail kernel build {flavour}{' --debug' * _DEBUG}`")
+        boots[flavour] = boot(
+            image, initramfs, tmp_path_factory.mktemp(flavour), _BOOT_SECONDS, f"seconds={_PROGRAM_SECONDS}"
+        )
     return boots[flavour]

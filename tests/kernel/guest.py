@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,9 +36,18 @@ class Program:
         return sum(line.startswith(("ok ", "not ok ")) for line in self.lines)
 
     @property
+    def skipped(self) -> int:
+        return sum(line.startswith("ok ") and "# SKIP" in line for line in self.lines)
+
+    @property
     def plan(self) -> int | None:
         plans = [line for line in self.lines if re.fullmatch(r"1\.\.\d+", line)]
         return int(plans[0][3:]) if len(plans) == 1 else None
+
+
+# The OOM killer, which a program provokes, shows a call trace on its way to the kill.
+_OOM_BEGINS = re.compile(r"invoked oom-killer")
+_OOM_ENDS = re.compile(r"Killed process \d+ \(victims\)")
 
 
 @dataclass
@@ -45,6 +55,13 @@ class Boot:
     """All that a guest wrote to its console."""
 
     console: str
+    seconds: float = 0
+
+    @property
+    def kernel(self) -> str:
+        """Release and version, as the kernel itself tells them."""
+        found = re.search(r"^kernel (.*)$", self.console, re.MULTILINE)
+        return found[1] if found else ""
 
     @property
     def programs(self) -> dict[tuple[str, str], Program]:
@@ -63,24 +80,31 @@ class Boot:
 
     @property
     def complaints(self) -> list[str]:
-        return [line for line in self.console.splitlines() if _COMPLAINT.search(line)]
+        found = []
+        expected = False
+        for line in self.console.splitlines():
+            expected = (expected or bool(_OOM_BEGINS.search(line))) and not _OOM_ENDS.search(line)
+            if not expected and _COMPLAINT.search(line):
+                found.append(line)
+        return found
 
 
-def boot(image: Path, initramfs: Path, directory: Path, seconds: float) -> Boot:
-    """Run a guest to its end, or for `seconds`; it does not outlive this call."""
+def boot(image: Path, initramfs: Path, directory: Path, seconds: float, arguments: str = "") -> Boot:
+    """Run a guest to its end, or for `seconds`; it does not outlive this call. The arguments are for its /init."""
     disk = directory / "swap.img"
     with disk.open("wb") as file:
         file.truncate(_SWAP_BYTES)
-    arguments = [
+    command = [
         *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", _MEMORY),
         *("-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-monitor", "none"),
         *("-kernel", str(image), "-initrd", str(initramfs)),
-        *("-append", "console=ttyS0 quiet panic=-1 clocksource=tsc tsc=reliable numa=fake=2"),
+        *("-append", f"console=ttyS0 quiet panic=-1 clocksource=tsc tsc=reliable numa=fake=2 {arguments}"),
         *("-drive", f"file={disk},if=none,id=d0,format=raw,cache=unsafe", "-device", "virtio-blk-pci,drive=d0"),
     ]
     console = directory / "console"
+    began = time.monotonic()
     with console.open("wb") as output:
-        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -88,4 +112,4 @@ def boot(image: Path, initramfs: Path, directory: Path, seconds: float) -> Boot:
         finally:
             process.kill()
             process.wait()
-    return Boot(console.read_text(errors="replace").replace("\r", ""))
+    return Boot(console.read_text(errors="replace").replace("\r", ""), time.monotonic() - began)

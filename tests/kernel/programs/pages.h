@@ -97,8 +97,7 @@ static inline bool pages_intact(const struct pages *pages)
 	return false;
 }
 
-/* `tables` whole page tables, and some pages on either side that share theirs with nothing. */
-static inline struct pages pages_make(size_t tables)
+static inline struct pages pages_make_advised(size_t tables, int advice)
 {
 	struct pages pages = {.count = tables * 512 + 40, .next = 1, .seed = 0x9e3779b97f4a7c15};
 	char *area = pages_map(NULL, (tables + 3) * TABLE);
@@ -106,10 +105,22 @@ static inline struct pages pages_make(size_t tables)
 
 	munmap(area, (tables + 3) * TABLE);
 	pages.base = pages_map(aligned + TABLE - 20 * PAGE, pages.count * PAGE);
-	madvise(pages.base, pages.count * PAGE, MADV_NOHUGEPAGE);
+	madvise(pages.base, pages.count * PAGE, advice);
 	pages.stamps = pages_map(NULL, pages.count * sizeof(*pages.stamps));
 	pages_write_all(&pages);
 	return pages;
+}
+
+/* `tables` whole page tables, and some pages on either side that share theirs with nothing. */
+static inline struct pages pages_make(size_t tables)
+{
+	return pages_make_advised(tables, MADV_NOHUGEPAGE);
+}
+
+/* The same, of huge pages where the machine gives them. */
+static inline struct pages pages_make_huge(size_t tables)
+{
+	return pages_make_advised(tables, MADV_NORMAL);
 }
 
 static inline void pages_unmake(struct pages *pages)

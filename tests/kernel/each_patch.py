@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the series compiles after each of its patches: every C file that any of them touches, in every flavour.
+
+    .venv/bin/python tests/kernel/each_patch.py [DIRECTORY [CONFIGS]]
+
+It unpacks the kernel's source into the directory, or a temporary one, which takes 2 GiB, and ten minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from forktail.kernel.progress import Silence
+from forktail.kernel.series import read_series
+from forktail.kernel.source import find_source
+
+
+def _run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(str(word) for word in command)}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return done.stdout + done.stderr
+
+
+def _touched(patches: list[Path]) -> list[str]:
+    """The C files of the series, as they are named in its patches."""
+    found = re.findall(r"^\+\+\+ b/(\S+\.c)$", "\n".join(path.read_text() for path in patches), re.MULTILINE)
+    return sorted(set(found))
+
+
+def check(directory: Path, configs: Path | None = None) -> None:
+    series = read_series(configs)
+    source = find_source(series, None, Silence())
+    tree = directory / "linux"
+    tree.mkdir(parents=True, exist_ok=True)
+    _run("tar", "-xf", source.path, "--strip-components=1", cwd=tree)
+    patches = list(series.patches)
+    for number, patch in enumerate([None, *patches]):
+        if patch:
+            _run("patch", "-p1", "-s", "-i", patch, cwd=tree)
+        for flavour in series.flavours:
+            build = directory / flavour
+            build.mkdir(exist_ok=True)
+            parts = [tree / series.defconfig, *series.fragments(flavour, False)]
+            (build / ".config").write_text("\n".join(part.read_text() for part in parts))
+            make = ("make", "-s", f"O={build}", f"-j{os.cpu_count()}", "KCFLAGS=-Werror", "CC=ccache gcc")
+            _run(*make, "olddefconfig", "prepare", cwd=tree)
+            on = "CONFIG_ON_DEMAND_FORK=y" in (build / ".config").read_text()
+            # A file of an option that is off, or that a later patch brings, is not compiled.
+            present = [name for name in _touched(patches) if (tree / name).exists()]
+            objects = [name[:-1] + "o" for name in present if on or name != "mm/odf.c"]
+            _run(*make, *objects, cwd=tree)
+            what = f"{flavour} (on-demand fork {'on' if on else 'off'})"
+            print(f"after {number} of {len(patches)}: {len(objects)} objects of {what}", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        check(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else None)
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            check(Path(temporary))

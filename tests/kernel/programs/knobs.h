@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef FORKTAIL_KNOBS_H
+#define FORKTAIL_KNOBS_H
+
+#include <fcntl.h>
+#include <stdbool.h>
+
+#include "tap.h"
+
+#define RMAP "/sys/module/odf/parameters/rmap"
+
+/* Whether one of the kernel's files takes a value. */
+static inline bool knobs_set(const char *path, const char *value)
+{
+	int file = open(path, O_WRONLY);
+	bool done = file >= 0 && write(file, value, strlen(value)) > 0;
+
+	if (file >= 0)
+		close(file);
+	return done;
+}
+
+/* The modes of odf.rmap that there are to test: one that says nothing where fork() shares nothing.
+ */
+static inline const char *const *knobs_rmap_modes(void)
+{
+	static const char *const all[] = {"refuse", "published", "flushall", NULL};
+	static const char *const none[] = {"", NULL};
+	char shares = '0';
+	int file = open("/proc/self/use_odf", O_RDONLY);
+
+	if (file < 0)
+		return none;
+	if (read(file, &shares, 1) != 1)
+		shares = '0';
+	close(file);
+	return shares == '1' ? all : none;
+}
+
+static inline void knobs_set_rmap(const char *mode)
+{
+	if (*mode && !knobs_set(RMAP, mode))
+		tap_bail_out("odf.rmap cannot be set to %s: %s", mode, strerror(errno));
+}
+
+#endif
