@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep test kernels setup lint benchmark lock clean help
+.PHONY: sweep quick test test-kernel kernels setup lint benchmark lock clean help
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ WORKLOAD ?= workloads/quick.toml
 PACKAGES := build-essential clang llvm clang-format cmake ninja-build pkg-config bpftool \
 	libbpf-dev libelf-dev zlib1g-dev libclang-rt-14-dev \
 	python3-venv redis-server redis-tools fonts-dejavu-core git \
-	flex bison bc libssl-dev dwarves ccache kmod cpio rsync xz-utils linux-source-6.1 \
+	flex bison bc libssl-dev dwarves ccache kmod cpio rsync xz-utils fakeroot linux-source-6.1 linux-config-6.1 \
 	qemu-system-x86 mmdebstrap e2fsprogs openssh-client busybox-static
 
 NATIVE := CMakeLists.txt $(shell find harness/loadgen bpf -type f)
@@ -23,13 +23,20 @@ NATIVE := CMakeLists.txt $(shell find harness/loadgen bpf -type f)
 MODULES := $(shell find harness/forktail -type d -not -name __pycache__)
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## /  make \1 - /p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1 - /p' Makefile
 
-sweep: setup ## run the quick workload on this kernel and print where its report lies
+sweep: setup ## build the kernels, sweep the quick workload over them in the lab, print the report and where it lies
+	$(BIN)/forktail sweep --lab $(WORKLOAD)
+
+quick: setup ## run the quick workload on this kernel and print where its report lies
 	$(BIN)/forktail run $(WORKLOAD)
 
 test: setup lint ## run every check and test
 	$(BIN)/pytest
+
+test-kernel: setup ## run tests/kernel on debug kernels and write docs/kernel-test-report.md
+	$(BIN)/forktail kernel build all --debug
+	FORKTAIL_KERNEL_DEBUG=1 FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md $(BIN)/pytest tests/kernel
 
 kernels: setup ## build the lab's kernels, unless they are in the cache
 	$(BIN)/forktail kernel build all
