@@ -17,6 +17,7 @@ from forktail.lab.hosts import Hosts
 from forktail.lab.kernel import find_kernel
 from forktail.lab.machine import Machine
 from forktail.measure.proc import memory_bytes
+from forktail.sweep.plan import plan_sweep
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the guest image is made by root")
 
@@ -41,6 +42,23 @@ def test_guests_stay_while_memory_lasts(real_kernel: Path, tmp_path: Path, monke
         assert hosts.guest("two") is not two
         last = hosts.guest("two")
     assert not last.alive()
+
+
+def test_a_run_whose_guest_hangs_is_made_in_another(
+    real_kernel: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("forktail.lab.remote._CONNECT_S", 3)
+    kernel = find_kernel(str(real_kernel))
+    run = plan_sweep(tiny, ["load.rate=200"], ["default"]).runs[0]
+    told: list[str] = []
+    with Hosts({"default": kernel}, Machine(memory_bytes=1024 * MIB), told.append) as hosts:
+        hung = hosts.guest("default")
+        os.kill(hung.pid, signal.SIGSTOP)
+        made = hosts.measure(run, tmp_path / "run")
+        assert not hung.alive()
+    assert (made / "run.json").exists()
+    assert sum("does not answer any more" in sentence for sentence in told) == 1
 
 
 def test_ctrl_c_in_a_sweep_leaves_no_guest_and_a_sweep_to_go_on_with(start: Start, tiny: Path, tmp_path: Path) -> None:

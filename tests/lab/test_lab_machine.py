@@ -41,8 +41,8 @@ def test_more_memory_than_the_host_has() -> None:
 
 def test_a_guest_too_small_for_its_workload() -> None:
     workload = Workload.model_validate({"server": {"size": "2GiB"}})
-    check_fits(workload, Machine(memory_bytes=8 * GIB))
-    with pytest.raises(BadInput, match=r"server.size 2GiB needs a guest of 5\.\d GiB, and --memory is 4GiB"):
+    check_fits(workload, Machine(memory_bytes=9 * GIB))
+    with pytest.raises(BadInput, match=r"server.size 2GiB needs a guest of 8\.\d GiB, and --memory is 4GiB"):
         check_fits(workload, Machine(memory_bytes=4 * GIB))
 
 
