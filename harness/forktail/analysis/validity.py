@@ -27,7 +27,8 @@ WINDOW_TOLERANCE_NS = 1_000_000_000 + 250_000_000
 """INFO subtracts two whole seconds (just under 1 s off), and the server sees the exit a tick or two late."""
 RATE_WARNING, RATE_INVALID = 0.001, 0.01
 LAG_SHARE_INVALID, LAG_INVALID_NS, LAG_INVALID_EMULATED_NS = 0.10, 1_000_000, 5_000_000
-"""Emulation draws out the stalls in question five times, and the generator's wakeups with them."""
+"""The wider bound is for normal queries under emulation, whose times are no result anyway: there an idle guest's wakeup
+passes through the host's scheduler (docs/lab.md)."""
 LAG_SHARE_WARNING, LAG_WARNING_NS = 0.01, 100_000
 FEW_QUERIES = 1000
 WEAK_LABELS = ("approximate", "per VMA")
@@ -246,7 +247,7 @@ def _late(result: Result) -> Iterator[str]:
             continue
         place = rank(len(latencies), "99") - 1
         latency, lag = int(latencies[place]), int(lags[place])
-        bound = LAG_INVALID_EMULATED_NS if result.run.emulation else LAG_INVALID_NS
+        bound = LAG_INVALID_EMULATED_NS if result.run.emulation and name == NORMAL else LAG_INVALID_NS
         if lag > bound and lag > LAG_SHARE_INVALID * latency:
             yield (
                 f"The generator was late: the send lag's p99 among {CLASSES[name]} queries is {time_text(lag)}, of a "
