@@ -155,7 +155,8 @@ static int move(struct pages *pages)
 
 static int lock(struct pages *pages)
 {
-	int result = mlock(pages->base + 600 * PAGE, 700 * PAGE);
+	/* Each page is copied where fork() is the default one, and every copy is an allocation. */
+	int result = mlock(pages->base + 600 * PAGE, 100 * PAGE);
 
 	munlock(pages->base, pages->count * PAGE);
 	return result;
