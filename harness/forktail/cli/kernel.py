@@ -15,7 +15,7 @@ from forktail.cli.console import Json, new_app, notes, print_json, told_clearly
 from forktail.errors import BadInput
 from forktail.kernel import cache
 from forktail.kernel.build import build
-from forktail.kernel.cache import BuiltKernel, BuiltPackage
+from forktail.kernel.cache import Built, BuiltKernel
 from forktail.kernel.hostconfig import DEBIAN
 from forktail.kernel.package import build_package
 from forktail.kernel.series import read_series
@@ -139,7 +139,7 @@ def list_kernels(as_json: Json = False) -> None:
             print(f"No kernel in {cache.cache_directory()}: `forktail kernel build all` builds them.")
             return
         table = Table("release", "what", "build", "built", "size", Column("directory", overflow="fold"))
-        all_built: list[BuiltKernel | BuiltPackage] = [*kernels, *packages]
+        all_built: list[Built] = [*kernels, *packages]
         for built in all_built:
             seconds, size = f"{built.manifest['seconds']:.0f} s", f"{built.bytes / 2**20:.0f} MiB"
             what = "kernel" if isinstance(built, BuiltKernel) else "package"

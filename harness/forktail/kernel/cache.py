@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,36 @@ PARTIAL = ".partial"
 
 
 @dataclass(frozen=True)
-class BuiltKernel:
-    """A kernel in the cache: its files, and the manifest that tells what they were made of."""
+class Built:
+    """Something in the cache: its directory, and the manifest that tells what it was made of."""
 
     directory: Path
     manifest: dict[str, Any]
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "config"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "build.log"
+
+    @property
+    def release(self) -> str:
+        """What `uname -r` says when it runs."""
+        return str(self.manifest["release"])
+
+    @property
+    def bytes(self) -> int:
+        return directory_bytes(self.directory)
+
+    def _as_json(self, files: Mapping[str, Path]) -> dict[str, Any]:
+        paths = {name: str(path) for name, path in {**files, "config": self.config, "log": self.log}.items()}
+        return self.manifest | paths | {"bytes": self.bytes}
+
+
+class BuiltKernel(Built):
+    """A kernel in the cache."""
 
     @property
     def image(self) -> Path:
@@ -41,14 +66,6 @@ class BuiltKernel:
         return self.directory / "vmlinux"
 
     @property
-    def config(self) -> Path:
-        return self.directory / "config"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "build.log"
-
-    @property
     def flavour(self) -> str:
         return str(self.manifest["flavour"])
 
@@ -56,43 +73,19 @@ class BuiltKernel:
     def debug(self) -> bool:
         return bool(self.manifest["debug"])
 
-    @property
-    def release(self) -> str:
-        """What `uname -r` says when it runs."""
-        return str(self.manifest["release"])
-
-    @property
-    def bytes(self) -> int:
-        return directory_bytes(self.directory)
-
     def as_json(self) -> dict[str, Any]:
-        files = {"image": self.image, "vmlinux": self.vmlinux, "config": self.config, "log": self.log}
-        return self.manifest | {name: str(path) for name, path in files.items()} | {"bytes": self.bytes}
+        return self._as_json({"image": self.image, "vmlinux": self.vmlinux})
 
 
-@dataclass(frozen=True)
-class BuiltPackage:
-    """A kernel's Debian package in the cache, and the manifest that tells what it was made of."""
-
-    directory: Path
-    manifest: dict[str, Any]
+class BuiltPackage(Built):
+    """A kernel's Debian package in the cache."""
 
     @property
     def deb(self) -> Path:
         return self.directory / str(self.manifest["package"])
 
-    @property
-    def release(self) -> str:
-        """What `uname -r` says when it runs."""
-        return str(self.manifest["release"])
-
-    @property
-    def bytes(self) -> int:
-        return directory_bytes(self.directory)
-
     def as_json(self) -> dict[str, Any]:
-        files = {"deb": self.deb, "config": self.directory / "config", "log": self.directory / "build.log"}
-        return self.manifest | {name: str(path) for name, path in files.items()} | {"bytes": self.bytes}
+        return self._as_json({"deb": self.deb})
 
 
 def cache_directory() -> Path:
