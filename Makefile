@@ -58,7 +58,7 @@ lock: setup ## write requirements.lock anew from pyproject.toml
 clean: ## remove what was built (results stay)
 	rm -rf build $(VENV)
 
-$(VENV)/packages: Makefile
+$(VENV)/packages: Makefile harness/debian/newer-qemu
 	@mkdir -p $(VENV)
 	@missing=$$(for package in $(PACKAGES); do \
 		dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || echo $$package; done); \
@@ -66,6 +66,7 @@ $(VENV)/packages: Makefile
 		[ "$$(id -u)" = 0 ] || { echo "Debian packages are missing; as root: apt-get install" $$missing; exit 3; }; \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
+	@[ "$$(id -u)" != 0 ] || harness/debian/newer-qemu
 	@touch $@
 
 $(VENV)/requirements: requirements.lock $(VENV)/packages

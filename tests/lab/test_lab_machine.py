@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from forktail.errors import BadInput, EnvironmentLacks
+from forktail.lab.accelerator import emulator_version, emulator_warning
 from forktail.lab.machine import Machine, check_host_memory, memory_short, qemu_command
 from forktail.lab.run import check_fits
 from forktail.workload import Workload
@@ -97,3 +98,28 @@ def test_the_port_is_on_the_loopback_alone_and_writes_are_thrown_away() -> None:
     command = " ".join(qemu_command(Machine(), "kvm", Path("k"), Path("a,b"), 4711))
     assert "hostfwd=tcp:127.0.0.1:4711-:22" in command
     assert "file=a,,b,if=none,id=disk,format=raw,cache=unsafe,snapshot=on" in command
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "cpus", "version", "warned"),
+    [
+        ("tcg", 2, (7, 2), True),
+        ("tcg", 2, (8, 0), True),
+        ("tcg", 2, (8, 1), False),
+        ("tcg", 2, (10, 0), False),
+        ("tcg", 1, (7, 2), False),
+        ("kvm", 2, (7, 2), False),
+        ("tcg", 2, None, False),
+    ],
+)
+def test_an_emulator_that_may_hang_the_guest_is_named(
+    accelerator: Any, cpus: int, version: tuple[int, int] | None, warned: bool
+) -> None:
+    warning = emulator_warning(accelerator, Machine(cpus=cpus), version)
+    assert (warning is not None and "QEMU 8.1" in warning) == warned
+
+
+def test_the_emulator_tells_its_version() -> None:
+    version = emulator_version()
+    assert version is not None
+    assert version >= (5, 0)

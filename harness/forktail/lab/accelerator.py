@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from contextlib import suppress
@@ -21,6 +22,9 @@ Accelerator = Literal["kvm", "tcg"]
 _PROOF = b"Unable to mount root fs"
 """What a kernel without a disk says at the end of its boot: by then every CPU and driver is at work."""
 _PROOF_WITHIN_S = 10.0
+
+_KEEPS_UP_WITH_PATCHED_CODE = (8, 1)
+"""Before it, a virtual CPU may translate kernel code while another patches it, and go on with what it was before."""
 
 
 def _boots_under_kvm(kernel: Path) -> bool:
@@ -64,6 +68,26 @@ def find_accelerator(kernel: Path) -> Accelerator:
         answer = {"boot_id": boot, "kvm": kvm, "kernel": str(kernel), "seconds": round(time.monotonic() - began, 1)}
         answer_file.write_text(json.dumps(answer) + "\n")
     return "kvm" if kvm else "tcg"
+
+
+def emulator_version() -> tuple[int, int] | None:
+    """QEMU's version as (major, minor); None where it does not tell."""
+    words = subprocess.run(
+        [find_program("qemu-system-x86_64"), "--version"], capture_output=True, text=True, check=False
+    ).stdout
+    match = re.search(r"version (\d+)\.(\d+)", words)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def emulator_warning(accelerator: Accelerator, machine: Machine, version: tuple[int, int] | None) -> str | None:
+    """What to expect of a QEMU whose emulated guests hang while tracepoints are switched (docs/lab.md); else None."""
+    if accelerator != "tcg" or machine.cpus == 1 or version is None or version >= _KEEPS_UP_WITH_PATCHED_CODE:
+        return None
+    have, need = (".".join(map(str, each)) for each in (version, _KEEPS_UP_WITH_PATCHED_CODE))
+    return (
+        f"QEMU {have} emulates, and may hang a guest of several CPUs while the probe attaches: QEMU {need} does not. "
+        "A sweep makes such a run again."
+    )
 
 
 def accelerator_for(machine: Machine, kernel: Path) -> Accelerator:

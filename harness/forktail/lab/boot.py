@@ -11,7 +11,7 @@ from pathlib import Path
 
 from forktail.errors import BadInput, RunFailed
 from forktail.lab import registry
-from forktail.lab.accelerator import accelerator_for
+from forktail.lab.accelerator import accelerator_for, emulator_version, emulator_warning
 from forktail.lab.cache import locked
 from forktail.lab.guest import Guest, start_guest, wait_for_guest
 from forktail.lab.image import Image, find_or_build
@@ -41,7 +41,11 @@ def _prepare(kernel: LabKernel, machine: Machine, tell: Tell) -> _Ground:
     for program in ("qemu-system-x86_64", "ssh"):
         find_program(program)
     image = find_or_build(recipe(), lambda: tell("Making the guest image, once: about a minute ..."))
-    return _Ground(image, accelerator_for(machine, kernel.image))
+    accelerator = accelerator_for(machine, kernel.image)
+    warning = emulator_warning(accelerator, machine, emulator_version())
+    if warning:
+        tell(warning)
+    return _Ground(image, accelerator)
 
 
 def _make_ready(guest: Guest, guests: int) -> None:

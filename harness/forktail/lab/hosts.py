@@ -47,10 +47,7 @@ class Hosts:
             self._end(flavour)
 
     def measure(self, run: PlannedRun, path: Path) -> Path:
-        """Make a planned run in its kernel's guest; where that hung, once more in another.
-
-        Emulated guests of two CPUs hang now and then, with a complaint of RCU's about a CPU that got no tick.
-        """
+        """Make a planned run in its kernel's guest; where that hung, as under an old QEMU, once more in another."""
         guest = self.guest(run.cell.kernel)
         try:
             return run_in(guest, run.cell.workload, path)
