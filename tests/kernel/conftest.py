@@ -28,7 +28,7 @@ _PROGRAM_SECONDS = 1800 if _DEBUG else 300
 @cache
 def find_image(flavour: str) -> Path | None:
     """The image of a flavour: the one that FORKTAIL_KERNEL_<FLAVOUR> names, or the one in the cache of kernels."""
-    if named := os.environ.get(f"FORKTAIL_KERNEL_{flavour.upper()}"):
+    if named := os.environ.get(f"FORKTAIL_KERNEL_{flavour.upper().replace('-', '_')}"):
         return Path(named)
     try:
         built = kernels.find(flavour, debug=_DEBUG)

@@ -33,6 +33,16 @@ def _touched(patches: list[Path]) -> list[str]:
     return sorted(set(found))
 
 
+def _compiled(tree: Path, name: str, config: str) -> bool:
+    """Whether a C file is there, and the configuration asks for it."""
+    path = tree / name
+    if not path.exists():
+        return False
+    makefile = (path.parent / "Makefile").read_text()
+    option = re.search(rf"^obj-\$\((\w+)\)\s*\+=.*\b{path.stem}\.o", makefile, re.MULTILINE)
+    return option is None or f"{option[1]}=y\n" in config
+
+
 def check(directory: Path, configs: Path | None = None) -> None:
     series = read_series(configs)
     source = find_source(series, None, Silence())
@@ -50,13 +60,10 @@ def check(directory: Path, configs: Path | None = None) -> None:
             (build / ".config").write_text("\n".join(part.read_text() for part in parts))
             make = ("make", "-s", f"O={build}", f"-j{os.cpu_count()}", "KCFLAGS=-Werror", "CC=ccache gcc")
             _run(*make, "olddefconfig", "prepare", cwd=tree)
-            on = "CONFIG_ON_DEMAND_FORK=y" in (build / ".config").read_text()
-            # A file of an option that is off, or that a later patch brings, is not compiled.
-            present = [name for name in _touched(patches) if (tree / name).exists()]
-            objects = [name[:-1] + "o" for name in present if on or name != "mm/odf.c"]
+            config = (build / ".config").read_text()
+            objects = [name[:-1] + "o" for name in _touched(patches) if _compiled(tree, name, config)]
             _run(*make, *objects, cwd=tree)
-            what = f"{flavour} (on-demand fork {'on' if on else 'off'})"
-            print(f"after {number} of {len(patches)}: {len(objects)} objects of {what}", flush=True)
+            print(f"after {number} of {len(patches)}: {len(objects)} objects of {flavour}", flush=True)
 
 
 if __name__ == "__main__":

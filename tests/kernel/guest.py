@@ -65,7 +65,7 @@ class Boot:
 
     @property
     def programs(self) -> dict[tuple[str, str], Program]:
-        """By name and mode; the mode is what was written to use_odf."""
+        """By name and mode; the mode is 0, or what was written to use_odf or memory.async_fork."""
         found: dict[tuple[str, str], Program] = {}
         current: Program | None = None
         for line in self.console.splitlines():

@@ -18,12 +18,15 @@ _OPTIONS = (
     *("FAIL_PAGE_ALLOC", "FAILSLAB", "DETECT_HUNG_TASK", "SOFTLOCKUP_DETECTOR", "PREEMPT_VOLUNTARY", "LRU_GEN"),
 )
 
+_KNOBS = {"odf": "use_odf", "async-fork": "memory.async_fork"}
+"""What a flavour's modes are written to."""
+
 _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # What the kernels were tested with
 
 Written by `make test-kernel`. It builds the kernels with `--debug` unless they are in the cache, boots each in a guest
-under {accelerator}, runs every program of [tests/kernel/](../tests/kernel/) with fork() as it is and, where the kernel
-can, on demand, and looks through all that the kernel printed for complaints. By hand, on any kernels:
+under {accelerator}, runs every program of [tests/kernel/](../tests/kernel/) in each mode of the kernel's fork(), and
+looks through all that the kernel printed for complaints. By hand, on any kernels:
 
 ```
 forktail kernel build all --debug
@@ -43,9 +46,9 @@ def _options(image: Path) -> str:
     return ", ".join(on) or "not known"
 
 
-def _row(name: str, programs: dict[str, Program]) -> str:
+def _row(name: str, programs: dict[str, Program], modes: list[str]) -> str:
     cells = []
-    for mode in ("0", "1"):
+    for mode in modes:
         program = programs.get(mode)
         if program is None:
             cells.append("-")
@@ -63,12 +66,14 @@ def _notes(boot: Boot) -> list[str]:
     for (name, mode), program in sorted(boot.programs.items()):
         for line in program.lines:
             if "# SKIP" in line or (name == "staleness" and line.startswith("# ")) or line.startswith("not ok"):
-                found.append(f"{name}, use_odf {mode}: {line}")
+                found.append(f"{name}, mode {mode}: {line}")
     return found
 
 
 def _section(flavour: str, boot: Boot, image: Path) -> str:
     names = sorted({name for name, _ in boot.programs if name != "dmesg"})
+    modes = sorted({mode for name, mode in boot.programs if name != "dmesg"})
+    knob = _KNOBS.get(flavour, "mode")
     by_name = {name: {mode: p for (other, mode), p in boot.programs.items() if other == name} for name in names}
     points = sum(p.points for (name, _), p in boot.programs.items() if name != "dmesg")
     failures = sum(len(p.failures) for (name, _), p in boot.programs.items() if name != "dmesg")
@@ -82,9 +87,9 @@ def _section(flavour: str, boot: Boot, image: Path) -> str:
         f"{points - failures - skipped} points passed, {failures} failed, {skipped} were skipped;",
         f"the guest {'came to its end' if ended else 'did not come to its end'} after {boot.seconds:.0f} s.",
         f"The kernel complained {len(complaints)} times.\n",
-        "| Program | passed / failed / skipped, use_odf 0 | use_odf 1 |",
-        "|---|---|---|",
-        *(_row(name, by_name[name]) for name in names),
+        f"| Program: passed / failed / skipped | {' | '.join(f'{knob} {mode}' for mode in modes)} |",
+        "|---" * (1 + len(modes)) + "|",
+        *(_row(name, by_name[name], modes) for name in names),
     ]
     if remarks := _notes(boot) + complaints:
         lines += ["\n```", *remarks, "```"]

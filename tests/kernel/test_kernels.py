@@ -9,10 +9,13 @@ import pytest
 from tests.kernel.guest import Boot
 
 PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("*.c"))
-KERNELS = [("default", "0"), ("odf", "0"), ("odf", "1")]
+MODES = {"default": ["0"], "odf": ["0", "1"], "async-fork": ["0", "1", "4"]}
+"""Of each flavour: 0 is fork() as it is; else what is written to use_odf, or how many threads copy."""
+
+KERNELS = [(flavour, mode) for flavour, modes in MODES.items() for mode in modes]
 
 
-@pytest.mark.parametrize(("flavour", "mode"), KERNELS, ids=["default", "odf-off", "odf-on"])
+@pytest.mark.parametrize(("flavour", "mode"), KERNELS, ids=["-".join(kernel) for kernel in KERNELS])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program(booted: Boot, program: str, mode: str) -> None:
     result = booted.programs.get((program, mode))
@@ -22,7 +25,7 @@ def test_program(booted: Boot, program: str, mode: str) -> None:
     assert result.plan == result.points
 
 
-@pytest.mark.parametrize("flavour", ["default", "odf"])
+@pytest.mark.parametrize("flavour", MODES)
 def test_kernel_does_not_complain(booted: Boot) -> None:
     assert ("dmesg", "-") in booted.programs, f"the guest did not come to its end: {booted.console[-3000:]}"
     assert not booted.complaints

@@ -13,6 +13,8 @@ from forktail.errors import BadInput, EnvironmentLacks
 BASE = "base"
 DEBUG = "debug"
 HOST = "host"
+FLAVOURS = ("default", "odf", "async-fork")
+"""As they followed each other, and are shown side by side; a flavour that someone adds comes after."""
 
 _CHECKOUT = Path(__file__).parents[3] / "kernel-configs" / "linux-6.1"
 
@@ -38,7 +40,7 @@ class Series:
     @property
     def flavours(self) -> list[str]:
         names = {path.stem for path in self.directory.glob("*.config")} - {BASE, DEBUG, HOST}
-        return sorted(names, key=lambda name: (name != "default", name))
+        return [*(name for name in FLAVOURS if name in names), *sorted(names - set(FLAVOURS))]
 
     def fragments(self, flavour: str, debug: bool, base: str = BASE) -> list[Path]:
         """The configuration fragments of a flavour, later ones winning; BadInput for one that there is not.

@@ -10,11 +10,8 @@ from pathlib import Path
 
 from forktail.errors import BadInput, EnvironmentLacks
 from forktail.kernel import cache
-from forktail.kernel.series import read_series
+from forktail.kernel.series import FLAVOURS, read_series
 from forktail.measure.environment import kernel_flavour
-
-FLAVOURS = ("default", "odf", "async-fork")
-"""In the order in which they are told."""
 
 _SETUP_HEADER = 0x202
 _VERSION_POINTER = 0x20E

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Async-fork: flights that end early, follow on one another, or are looked at from outside. */
 #define _GNU_SOURCE
+#include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "family.h"
 #include "flight.h"
+#include "knobs.h"
 #include "pages.h"
 
 #define TABLES 12
+#define GROUP "/sys/fs/cgroup/forktail-flights/"
 
 static struct pages pages;
 
@@ -395,6 +401,216 @@ static void storm(void)
 	       "four threads fork at the same time");
 }
 
+static void stay_on(const cpu_set_t *cpus)
+{
+	if (sched_setaffinity(0, sizeof(*cpus), cpus))
+		tap_bail_out("sched_setaffinity: %s", strerror(errno));
+}
+
+/* The victim cannot run before its memory is reaped: it has the same CPU as who does it. */
+static bool kill_and_reap(pid_t pid)
+{
+	int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
+	struct sched_param first = {.sched_priority = 1};
+	struct sched_param none = {0};
+
+	sched_setscheduler(0, SCHED_FIFO, &first);
+	kill(pid, SIGKILL);
+	int result = (int)syscall(SYS_process_mrelease, descriptor, 0);
+
+	sched_setscheduler(0, SCHED_OTHER, &none);
+	if (result)
+		tap_note("process_mrelease: %s", strerror(errno));
+	close(descriptor);
+	return result == 0;
+}
+
+/* What reaps memory cannot allocate, so it has to leave what is not copied. */
+static void reaped_parents(void)
+{
+	cpu_set_t all;
+	cpu_set_t first;
+	bool good = true;
+
+	sched_getaffinity(0, sizeof(all), &all);
+	CPU_ZERO(&first);
+	CPU_SET(0, &first);
+	for (long left = FLIGHT_ALL; left; left = left == FLIGHT_ALL ? 5 : 0) {
+		char byte = 0;
+		int ends[2];
+
+		if (pipe(ends))
+			tap_bail_out("pipe: %s", strerror(errno));
+		stay_on(&first);
+		pid_t parent = fork();
+
+		if (parent == 0) {
+			flight_hold(left);
+			if (fork() == 0) {
+				byte = !pages_intact(&pages);
+				_exit(write(ends[1], &byte, 1) != 1);
+			}
+			flight_await_hold();
+			if (write(ends[1], &byte, 1) != 1)
+				_exit(1);
+			pause();
+		}
+		good = read(ends[0], &byte, 1) == 1 && good;
+		good = kill_and_reap(parent) && good;
+		stay_on(&all);
+		waitpid(parent, NULL, 0);
+		flight_release();
+		close(ends[1]);
+		byte = 1;
+		good = read(ends[0], &byte, 1) == 1 && byte == 0 && good;
+		close(ends[0]);
+	}
+	tap_ok(good && flight_all_over() && pages_intact(&pages),
+	       "a child keeps its memory when its parent is reaped");
+}
+
+static void reaped_children(void)
+{
+	cpu_set_t all;
+	cpu_set_t first;
+	bool good = true;
+
+	sched_getaffinity(0, sizeof(all), &all);
+	CPU_ZERO(&first);
+	CPU_SET(0, &first);
+	stay_on(&first);
+	for (long left = FLIGHT_ALL; left; left = left == FLIGHT_ALL ? 5 : 0) {
+		flight_hold(left);
+		struct child child = checker();
+
+		flight_await_hold();
+		pages_write_random(&pages, 3);
+		good = kill_and_reap(child.pid) && good;
+		pages_write_random(&pages, 10);
+		good = was_killed(&child) && pages_intact(&pages) && good;
+		flight_release();
+	}
+	stay_on(&all);
+	tap_ok(good && flight_all_over(), "a parent keeps its memory when its child is reaped");
+}
+
+/* A swap entry that so many have needs more of a count than fits into a byte. */
+static void swapped_out(void)
+{
+	struct child children[80];
+	bool good = true;
+
+	madvise(pages.base + 600 * PAGE, 40 * PAGE, MADV_PAGEOUT);
+	for (size_t i = 0; i < sizeof(children) / sizeof(*children); i++)
+		children[i] = checker();
+	for (size_t i = 0; i < sizeof(children) / sizeof(*children); i++)
+		good = family_join(&children[i]) && good;
+	tap_ok(good && pages_intact(&pages), "eighty children of a parent that is swapped out");
+}
+
+/* The parent shrinks its heap, in the middle of a table, and lets it grow again. */
+static void heap(void)
+{
+	size_t bytes = 4 * TABLE;
+	char *base = sbrk((intptr_t)bytes);
+	bool good = true;
+
+	if (base == (void *)-1)
+		tap_bail_out("brk: %s", strerror(errno));
+	memset(base, 'x', bytes);
+	flight_hold(FLIGHT_ALL);
+	struct child child = family_fork();
+
+	if (child.pid == 0) {
+		family_wait(&child);
+		for (size_t i = 0; i < bytes; i++)
+			good = good && base[i] == 'x';
+		_exit(!good);
+	}
+	flight_await_hold();
+	if (sbrk(-(intptr_t)(bytes - TABLE - TABLE / 2)) == (void *)-1 ||
+	    sbrk((intptr_t)(bytes - TABLE - TABLE / 2)) == (void *)-1)
+		tap_bail_out("brk: %s", strerror(errno));
+	for (size_t i = 0; i < bytes; i++)
+		good = good && base[i] == (i < TABLE + TABLE / 2 ? 'x' : 0);
+	memset(base, 'y', bytes);
+	flight_release();
+	good = family_join(&child) && good;
+	sbrk(-(intptr_t)bytes);
+	tap_ok(good && flight_all_over(), "a heap that shrinks and grows is the child's as it was");
+}
+
+/* Whoever has the userfaultfd could be given one of the child, and populate it. */
+static void watched(void)
+{
+	struct uffdio_api api = {.api = UFFD_API};
+	char *area = pages_map(NULL, 4 * PAGE);
+	struct uffdio_register range = {.range = {(uintptr_t)area, 4 * PAGE},
+					.mode = UFFDIO_REGISTER_MODE_MISSING};
+	int watcher = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	long flights = flight_count("flights");
+
+	if (watcher < 0 || ioctl(watcher, UFFDIO_API, &api) ||
+	    ioctl(watcher, UFFDIO_REGISTER, &range))
+		tap_bail_out("userfaultfd: %s", strerror(errno));
+	struct child child = checker();
+	bool good = family_join(&child);
+
+	close(watcher);
+	munmap(area, 4 * PAGE);
+	tap_ok(good && flight_count("flights") == flights,
+	       "a fork() that a userfaultfd watches copies everything");
+}
+
+/* The parent is killed for its memory, which the child keeps it from being rid of. */
+static void parent_out_of_memory(void)
+{
+	const char *name = "a child of a parent that the OOM killer has ended is ended too";
+	long aborted = flight_count("aborted");
+	char byte = 0;
+	int status = 0;
+	int ends[2];
+
+	rmdir(GROUP);
+	mkdir(GROUP, 0755);
+	if (!knobs_set(GROUP "memory.max", "64M") &&
+	    !knobs_set(GROUP "memory.limit_in_bytes", "64M")) {
+		rmdir(GROUP);
+		tap_skip(name, "no memory cgroup can be limited");
+		return;
+	}
+	if (!knobs_set(GROUP "memory.swap.max", "0"))
+		knobs_set(GROUP "memory.swappiness", "0");
+	if (pipe(ends))
+		tap_bail_out("pipe: %s", strerror(errno));
+	pid_t parent = fork();
+
+	if (parent == 0) {
+		knobs_set(GROUP "cgroup.procs", "0");
+		struct pages own = pages_make(TABLES);
+
+		flight_hold(FLIGHT_ALL);
+		if (fork() == 0)
+			_exit(write(ends[1], &byte, 1) != 1);
+		flight_await_hold();
+		knobs_set("/proc/self/oom_score_adj", "1000");
+		/* All that was there at the fork, and is not copied, stays. */
+		for (;;)
+			memset(pages_map(NULL, TABLE), own.base[0] | 1, TABLE);
+	}
+	waitpid(parent, &status, 0);
+	flight_release();
+	close(ends[1]);
+	bool silent = read(ends[0], &byte, 1) == 0;
+
+	close(ends[0]);
+	tap_ok(status == SIGKILL && silent && flight_all_over() &&
+		   flight_count("aborted") == aborted + 1,
+	       "%s", name);
+	for (int i = 0; rmdir(GROUP) && i < 100; i++)
+		usleep(10000);
+}
+
 static void no_flights_without_the_knob(void)
 {
 	tap_ok(flight_count("flights") == 0, "no fork() has been asynchronous");
@@ -429,6 +645,12 @@ int main(int argc, char **argv)
 	storm();
 	looks(false);
 	looks(true);
+	reaped_parents();
+	reaped_children();
+	swapped_out();
+	heap();
+	watched();
+	parent_out_of_memory();
 	tap_ok(pages_intact(&pages), "the memory is as it was");
 	return tap_done();
 }

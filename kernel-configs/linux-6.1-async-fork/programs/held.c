@@ -7,7 +7,11 @@
 #include "snapshot.c"
 #undef main
 
+#include <linux/io_uring.h>
+#include <time.h>
+
 #include "flight.h"
+#include "knobs.h"
 
 /* In a process of its own, for some operations have consequences for the forks after them. */
 static bool holds_when_held(const struct operation *operation, long left, bool swapped)
@@ -75,11 +79,114 @@ static void read_all(struct pages *pages)
 		tap_bail_out("the parent reads what it has not written");
 }
 
+static void map_over(struct pages *pages)
+{
+	pages_map(pages->base + 700 * PAGE, 900 * PAGE);
+	madvise(pages->base + 700 * PAGE, 900 * PAGE, MADV_NOHUGEPAGE);
+	pages_forget(pages, 700, 900);
+	pages_write_random(pages, 40);
+}
+
+static void move_and_leave(struct pages *pages)
+{
+	char *to = pages_map(NULL, 700 * PAGE);
+
+	if (mremap(pages->base + 600 * PAGE, 700 * PAGE, 700 * PAGE,
+		   MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) != to)
+		tap_bail_out("mremap: %s", strerror(errno));
+	munmap(to, 700 * PAGE);
+	pages_forget(pages, 600, 700);
+	pages_write_random(pages, 40);
+}
+
+static void will_need(struct pages *pages)
+{
+	madvise(pages->base, pages->count * PAGE, MADV_WILLNEED);
+	madvise(pages->base, pages->count * PAGE, MADV_POPULATE_READ);
+	pages_write_random(pages, 5);
+	madvise(pages->base + 600 * PAGE, 700 * PAGE, MADV_POPULATE_WRITE);
+}
+
+static void take_offline(struct pages *pages)
+{
+	if (madvise(pages->base + 777 * PAGE, PAGE, 101 /* MADV_SOFT_OFFLINE */))
+		tap_note("MADV_SOFT_OFFLINE: %s", strerror(errno));
+	pages_write_random(pages, 5);
+}
+
+static void set_numa_balancing(const char *value)
+{
+	if (!knobs_set("/proc/sys/kernel/numa_balancing", value))
+		tap_note("numa_balancing: %s", strerror(errno));
+}
+
+/* The kernel begins to scan a second after the process has, and does it in what is run then. */
+static void be_scanned(struct pages *pages)
+{
+	long before = counters_read("/proc/vmstat", "numa_pte_updates");
+	struct timespec now;
+
+	set_numa_balancing("1");
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	for (time_t end = now.tv_sec + 4; now.tv_sec < end;) {
+		if (!pages_intact(pages))
+			tap_bail_out("the parent reads what it has not written");
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	}
+	set_numa_balancing("0");
+	tap_note("%ld ptes were to give hints",
+		 counters_read("/proc/vmstat", "numa_pte_updates") - before);
+	pages_write_random(pages, 5);
+}
+
+static void *map_ring(int ring, off_t what, size_t bytes)
+{
+	void *area = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring, what);
+
+	if (area == MAP_FAILED)
+		tap_bail_out("io_uring: %s", strerror(errno));
+	return area;
+}
+
+/* Into a buffer that is pinned for as long as the ring is there. */
+static void read_by_ring(struct pages *pages)
+{
+	static char expected[PAGE] __attribute__((aligned(4096)));
+	char *page = pages->base + 1300 * PAGE;
+	struct iovec buffer = {page, PAGE};
+	struct io_uring_params params = {0};
+	int disk = open(DISK, O_RDONLY | O_DIRECT);
+	int ring = (int)syscall(SYS_io_uring_setup, 4, &params);
+
+	if (ring < 0 || syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &buffer, 1))
+		tap_bail_out("io_uring: %s", strerror(errno));
+	char *queue = map_ring(ring, IORING_OFF_SQ_RING, params.sq_off.array + 4 * sizeof(int));
+	struct io_uring_sqe *entry =
+	    map_ring(ring, IORING_OFF_SQES, params.sq_entries * sizeof(*entry));
+
+	*entry = (struct io_uring_sqe){
+	    .opcode = IORING_OP_READ_FIXED, .fd = disk, .addr = (uintptr_t)page, .len = PAGE};
+	*(uint32_t *)(queue + params.sq_off.array) = 0;
+	*(volatile uint32_t *)(queue + params.sq_off.tail) += 1;
+	if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) != 1 ||
+	    pread(disk, expected, PAGE, 0) != (ssize_t)PAGE || memcmp(page, expected, PAGE))
+		tap_bail_out("io_uring does not read %s as it is: %s", DISK, strerror(errno));
+	pages_write(pages, 1300);
+	close(ring);
+	close(disk);
+}
+
 static const struct operation more_operations[] = {
     {"nothing", do_nothing},
     {"reading everything", read_all},
     {"compaction", compact},
     {"swapping and migrating, and no writing", only_relocate},
+    {"mmap over", map_over},
+    {"MREMAP_DONTUNMAP", move_and_leave},
+    {"MADV_WILLNEED and MADV_POPULATE", will_need},
+    {"MADV_SOFT_OFFLINE", take_offline},
+    {"NUMA balancing", be_scanned},
+    {"io_uring with a fixed buffer", read_by_ring},
 };
 
 static void all_ways(const struct operation *operation)

@@ -50,8 +50,8 @@ static inline void family_go(struct child *child)
 	child->go = -1;
 }
 
-/* Whether the child ended by itself, and well. */
-static inline bool family_join(struct child *child)
+/* How the child ended, as waitpid() tells it. */
+static inline int family_end(struct child *child)
 {
 	int status = -1;
 
@@ -61,7 +61,13 @@ static inline bool family_join(struct child *child)
 		;
 	if (status && status != SIGKILL)
 		tap_note("child %d ended with status %#x", child->pid, status);
-	return status == 0;
+	return status;
+}
+
+/* Whether the child ended by itself, and well. */
+static inline bool family_join(struct child *child)
+{
+	return family_end(child) == 0;
 }
 
 #endif

@@ -37,6 +37,14 @@ static inline const char *const *knobs_rmap_modes(void)
 	return shares == '1' ? all : none;
 }
 
+/* Whether fork() leaves page tables to the child, as those who run this program have asked for. */
+static inline bool knobs_async_fork(void)
+{
+	const char *threads = getenv("ASYNC_FORK");
+
+	return threads && atoi(threads) > 0;
+}
+
 static inline void knobs_set_rmap(const char *mode)
 {
 	if (*mode && !knobs_set(RMAP, mode))

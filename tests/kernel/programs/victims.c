@@ -18,10 +18,16 @@
 
 static bool limit(void)
 {
+	/* Left over from another run it would not inherit what is set now. */
+	rmdir(GROUP);
 	mkdir(GROUP, 0755);
 	knobs_set("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
 	knobs_set(GROUP "memory.swap.max", "0");
-	return knobs_set(GROUP "memory.max", LIMIT) && knobs_set(GROUP "memory.swap.max", "0");
+	if (knobs_set(GROUP "memory.max", LIMIT))
+		return knobs_set(GROUP "memory.swap.max", "0");
+	/* The older kind of cgroup. */
+	return knobs_set(GROUP "memory.limit_in_bytes", LIMIT) &&
+	       knobs_set(GROUP "memory.swappiness", "0");
 }
 
 /* Until the limit is hit; it is this process then that is killed. */
