@@ -109,6 +109,12 @@ class Snapshot(_Section):
     fork: Literal["kernel", "default"] = Field(
         default="kernel", description="kernel: the mechanism that the kernel is built for; default: leave it off"
     )
+    copy_threads: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="threads that copy page tables after an async-fork, 1: the child alone; no effect on other kernels",
+    )
     at: Time = Field(default=8 * 10**9, description="time of the first trigger, counted from the end of the warm-up")
     count: int = Field(default=1, ge=1, le=1000)
     every: Time = Field(default=60 * 10**9, gt=0, description="from one trigger to the next")

@@ -65,6 +65,7 @@ def diagnose() -> Diagnosis:
 
     attempt(preflight.check_root)
     attempt(preflight.check_btf)
+    attempt(preflight.check_fork)
     programs = {}
     for name in (load.NAME, probe.NAME):
         path = attempt(partial(find_native, name))

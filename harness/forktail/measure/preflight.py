@@ -10,6 +10,8 @@ from pathlib import Path
 
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError
 from forktail.measure import load, probe, server
+from forktail.measure.environment import kernel_flavour
+from forktail.measure.mechanism import check_mechanism
 from forktail.measure.native import find_native
 from forktail.measure.proc import memory_bytes
 from forktail.units import format_size
@@ -96,12 +98,17 @@ def check_cpus(workload: Workload) -> None:
         raise BadInput(f"server.cpus and load.cpu name CPU {names}, but usable are {sorted(usable)}.")
 
 
+def check_fork() -> None:
+    check_mechanism(kernel_flavour(os.uname().release))
+
+
 def preflight(workload: Workload, directory: Path) -> None:
     """Check everything that the run needs; one error that lists every fault, and its mend, if any is found."""
     checks: list[Callable[[], object]] = [
         check_root,
         check_btf,
         check_natives,
+        check_fork,
         lambda: server.find_server(workload),
         lambda: check_memory(workload),
         lambda: check_disk(workload, directory),

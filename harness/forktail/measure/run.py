@@ -19,7 +19,7 @@ from forktail.measure import load as load_part
 from forktail.measure.environment import deviations, environment
 from forktail.measure.info import InfoLog
 from forktail.measure.load import Load
-from forktail.measure.mechanism import Mechanism, switch_on
+from forktail.measure.mechanism import Mechanism, fork_mechanism
 from forktail.measure.preflight import preflight
 from forktail.measure.probe import REQUIRED, Probe
 from forktail.measure.progress import Progress
@@ -68,6 +68,8 @@ class _Timeline:
         self.limit_ns = self.warmup_end_ns + workload.run.limit
         self.marks: list[SnapshotMarks] = []
         self.truncated = False
+        self.killed = False
+        """Whether the last snapshot's child was killed: the run is then kept, and not valid."""
 
     def follow(self) -> None:
         """Go through the whole timeline; returns when the load may stop."""
@@ -79,7 +81,7 @@ class _Timeline:
             self._probe.arm()
             self._until_time(due_ns)
             self._take_snapshot()
-            if self.truncated:
+            if self.truncated or self.killed:
                 break
         last_ns = self._probe.forks[-1].window_end_ns
         end_ns = max(self.warmup_end_ns + self._run.duration, last_ns + self._run.cool_down)
@@ -127,6 +129,10 @@ class _Timeline:
             time.sleep(0.01)
         mark.finished_seen_ns = time.monotonic_ns()
         if info["rdb_last_bgsave_status"] != "ok":
+            # As a kernel does that cannot give the child its page tables: what the probe saw of it tells why.
+            self.killed = self._server.child_was_killed()
+            if self.killed:
+                return
             raise self._server.snapshot_failure("The snapshot failed")
 
     def _until_time(self, t_ns: int) -> None:
@@ -198,14 +204,16 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
     rundir.write_json(partial / rundir.ENVIRONMENT, recorded)
     (partial / rundir.WORKLOAD).write_text(workload_toml(workload), encoding="utf-8")
     with ExitStack() as stack:
-        server = Server(workload, (partial / rundir.SERVER).resolve())
+        # Entered before the server and so left after it: its cgroup goes when nobody is in it.
+        mechanism = stack.enter_context(fork_mechanism(recorded["kernel"]["flavour"], workload.snapshot))
+        server = Server(workload, (partial / rundir.SERVER).resolve(), mechanism.cgroup)
         stack.callback(server.end)
         server.wait_until_ready()
+        mechanism.adopt(server.pid)
 
         progress.begin("fill", workload.server.keys)
         filled = load_part.fill(workload, server.port, lambda keys: progress.advance("fill", keys))
         progress.end("fill")
-        mechanism = switch_on(recorded["kernel"]["flavour"], workload.snapshot.fork, server.pid)
         before = server.memory()
         rundir.write_json(server.directory / "info-before.json", server.info())
 

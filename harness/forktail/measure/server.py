@@ -11,13 +11,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import redis
 
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError, RunFailed
+from forktail.measure.cgroup import MemoryCgroup
 from forktail.measure.native import die_with_parent
 from forktail.measure.proc import process_bytes
 from forktail.workload import Workload
@@ -108,9 +109,12 @@ def configuration(workload: Workload, port: int, directory: Path) -> str:
 
 
 class Server:
-    """A redis-server that this harness started: `directory` holds its configuration, log and RDB."""
+    """A redis-server that this harness started: `directory` holds its configuration, log and RDB.
 
-    def __init__(self, workload: Workload, directory: Path) -> None:
+    It is in `cgroup`, where one is given, before it runs. EnvironmentLacks where it cannot be put there.
+    """
+
+    def __init__(self, workload: Workload, directory: Path, cgroup: MemoryCgroup | None = None) -> None:
         self.path, self.version = find_server(workload)
         self.directory = directory
         self.log = directory / "server.log"
@@ -121,19 +125,31 @@ class Server:
         directory.mkdir()
         configuration_file.write_text(configuration(workload, self.port, directory), encoding="utf-8")
 
-        def prepare() -> None:
-            die_with_parent()
-            if cpus is not None:
-                os.sched_setaffinity(0, cpus)
+        with ExitStack() as stack:
+            entrance = stack.enter_context(cgroup.procs.open("wb", buffering=0)) if cgroup else None
 
-        self.process = subprocess.Popen(
-            [self.path, configuration_file],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=prepare,
-        )
+            def prepare() -> None:
+                die_with_parent()
+                if entrance is not None:
+                    entrance.write(b"0")
+                if cpus is not None:
+                    os.sched_setaffinity(0, cpus)
+
+            try:
+                self.process = subprocess.Popen(
+                    [self.path, configuration_file],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=prepare,
+                )
+            except subprocess.SubprocessError as error:
+                # What went wrong between fork and exec is not told; with the CPUs checked before, one thing is left.
+                raise EnvironmentLacks(
+                    f"The server cannot be put into {cgroup.path if cgroup else 'its place'} ({error}): see that "
+                    "nothing limits who may enter cgroups there."
+                ) from error
         self.pid = self.process.pid
         self.client = redis.Redis(host=ADDRESS, port=self.port, socket_timeout=60, decode_responses=True)
 
@@ -179,6 +195,11 @@ class Server:
             return None
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return RunFailed(f"The server (pid {self.pid}) {how} during the run: {self.last_words()}")
+
+    def child_was_killed(self) -> bool:
+        """Whether the last snapshot's child was ended by a signal, by the server's log."""
+        ends = re.findall(r"Background saving (?:terminated|error).*", self.log.read_text("utf-8", "replace"))
+        return bool(ends) and "terminated by signal" in ends[-1]
 
     def snapshot_failure(self, what: str) -> ForktailError:
         """The sentence for a snapshot that failed, with the server's reason and, where known, its mend."""
