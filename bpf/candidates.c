@@ -60,6 +60,8 @@ static const struct candidate before_symbols[] = {
 };
 
 static const struct candidate after_symbols[] = {
+    TRACEPOINT(MEASURE_INTERRUPTION, "per table", ALWAYS, FAMILY_RAW_TP, "fork_pt_sync_begin",
+	       {"interruption_sync_left", NULL, 0}, {"interruption_sync_enter", NULL, 0}),
     {
 	.measurement = MEASURE_INTERRUPTION,
 	.family = FAMILY_TP_BTF,
@@ -84,6 +86,11 @@ static const struct candidate after_symbols[] = {
     /* Not by the system call's tracepoint: it would slow every system call through the window. */
     FEXIT(MEASURE_RENAME, "the child's renames", "vfs_rename", "rename"),
     KPROBE(MEASURE_RENAME, "the child's renames", "vfs_rename", "rename", "rename"),
+
+    /* Our kernels alone have these tracepoints. Raw, as such a program loads on any kernel. */
+    TRACEPOINT(MEASURE_FLIGHT, "fork to the child's last page table", ALWAYS, FAMILY_RAW_TP,
+	       "fork_pt_start", {"flight_done", NULL, 0}, {"flight_abort", NULL, 0},
+	       {"sync_left", NULL, 0}, {"flight_enter", NULL, 0}, {"sync_enter", NULL, 0}),
 };
 
 static void add(struct candidates *candidates, const struct candidate *list, size_t count)

@@ -57,8 +57,7 @@ int BPF_PROG(task_exited, struct task_struct *task)
 	return 0;
 }
 
-/* When the child entered its rename; 0 while it is in none. */
-static __always_inline __u64 *renaming_child(void)
+static __always_inline struct child *current_child(void)
 {
 	__u32 child = (__u32)(bpf_get_current_pid_tgid() >> 32);
 
@@ -67,25 +66,27 @@ static __always_inline __u64 *renaming_child(void)
 
 static __always_inline void rename_entered(void)
 {
-	__u64 *started = renaming_child();
+	struct child *child = current_child();
 
-	if (!started)
+	if (!child)
 		return;
-	*started = bpf_ktime_get_ns();
+	child->rename_start = bpf_ktime_get_ns();
 	count_entry(MEASURE_RENAME);
 }
 
 static __always_inline void rename_left(void)
 {
 	__u64 now = bpf_ktime_get_ns();
-	__u64 *started = renaming_child();
+	struct child *child = current_child();
 	struct cpu_counts *cpu = this_cpu();
+	__u64 start;
 
-	if (!cpu || !started || !*started)
+	if (!cpu || !child || !child->rename_start)
 		return;
+	start = child->rename_start;
+	child->rename_start = 0;
 	count_exit(cpu, MEASURE_RENAME);
-	emit(cpu, EVENT_RENAME, bpf_get_current_pid_tgid(), *started, now - *started, 0, 0);
-	*started = 0;
+	emit(cpu, EVENT_RENAME, bpf_get_current_pid_tgid(), start, now - start, 0, 0);
 }
 
 SEC("fentry/vfs_rename")

@@ -60,7 +60,7 @@ int BPF_PROG(child_born, struct task_struct *task, __u64 clone_flags)
 	struct thread *thread;
 	__u32 child = (__u32)task->pid;
 	__u64 id = bpf_get_current_pid_tgid();
-	__u64 not_renaming = 0;
+	struct child born = {};
 
 	if (id >> 32 != server_tgid)
 		return 0;
@@ -70,14 +70,18 @@ int BPF_PROG(child_born, struct task_struct *task, __u64 clone_flags)
 	}
 	if (clone_flags & CLONE_VM)
 		return 0;
-	bpf_map_update_elem(&children, &child, &not_renaming, BPF_ANY);
 	if (gate_open && !window_child)
 		window_child = child;
 	thread = thread_of((__u32)id);
-	if (!thread)
-		return 0;
-	thread->fork_child = child;
-	thread->fork_flags = clone_flags;
+	if (thread) {
+		thread->fork_child = child;
+		thread->fork_flags = clone_flags;
+		/* The flight that is not over by now is the child's. */
+		born.flight_start = thread->flight_start;
+		born.flight_tables = thread->flight_tables;
+		thread->flight_start = 0;
+	}
+	bpf_map_update_elem(&children, &child, &born, BPF_ANY);
 	return 0;
 }
 

@@ -9,6 +9,7 @@ const char *const measurement_names[MEASUREMENTS] = {
     [MEASURE_RUN_QUEUE] = "run_queue",
     [MEASURE_WINDOW_END] = "window_end",
     [MEASURE_RENAME] = "rename",
+    [MEASURE_FLIGHT] = "flight",
 };
 
 const char *const event_kind_names[EVENT_KINDS] = {
@@ -20,4 +21,5 @@ const char *const event_kind_names[EVENT_KINDS] = {
     [EVENT_CHILD_EXIT] = "child_exit",
     [EVENT_WINDOW_END] = "window_end",
     [EVENT_RENAME] = "rename",
+    [EVENT_FLIGHT] = "flight",
 };

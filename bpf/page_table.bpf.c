@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The page-table copy: inside fork it is part of the fork, outside it interrupts the server. */
-#include "state.bpf.h"
+#include "interruption.bpf.h"
 
 static __always_inline struct thread *forking_thread(void)
 {
@@ -146,36 +146,6 @@ int BPF_PROG(interruption_by_allocation, void *page, unsigned int order, unsigne
 	return 0;
 }
 
-static __always_inline void interruption_entered(__u64 address)
-{
-	struct thread *thread;
-
-	if (!gate_open)
-		return;
-	thread = server_thread();
-	if (!thread || thread->fork_start)
-		return;
-	thread->interruption_address = address;
-	thread->interruption_start = bpf_ktime_get_ns();
-	count_entry(MEASURE_INTERRUPTION);
-}
-
-static __always_inline void interruption_left(void)
-{
-	__u64 now = bpf_ktime_get_ns();
-	struct thread *thread = server_thread();
-	struct cpu_counts *cpu = this_cpu();
-	__u64 start;
-
-	if (!cpu || !thread || !thread->interruption_start)
-		return;
-	start = thread->interruption_start;
-	thread->interruption_start = 0;
-	count_exit(cpu, MEASURE_INTERRUPTION);
-	emit(cpu, EVENT_INTERRUPTION, bpf_get_current_pid_tgid(), start, now - start,
-	     thread->interruption_address, 0);
-}
-
 /* Target and cookie come from the list of symbols: the cookie is the address argument's place,
  * counted from 1, or 0 where the function takes none. */
 SEC("fentry")
@@ -193,7 +163,7 @@ int interruption_fentry(void *ctx)
 SEC("fexit")
 int interruption_fexit(void *ctx)
 {
-	interruption_left();
+	interruption_left(0);
 	return 0;
 }
 
@@ -230,6 +200,6 @@ int interruption_kprobe(struct pt_regs *ctx)
 SEC("kretprobe")
 int interruption_kretprobe(void *ctx)
 {
-	interruption_left();
+	interruption_left(0);
 	return 0;
 }

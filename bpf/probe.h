@@ -14,6 +14,7 @@ enum event_kind {
 	EVENT_CHILD_EXIT = 6,
 	EVENT_WINDOW_END = 7,
 	EVENT_RENAME = 8,
+	EVENT_FLIGHT = 9,
 	EVENT_KINDS,
 };
 
@@ -36,6 +37,12 @@ struct event {
 #define RUN_QUEUE_WAKING 0
 #define RUN_QUEUE_PREEMPTED 1
 
+/* Of a flight: whether it failed, the tables that were copied, those that there were. */
+#define FLIGHT_ABORTED 1
+#define FLIGHT_COPIED_SHIFT 1
+#define FLIGHT_TABLES_SHIFT 32
+#define FLIGHT_TABLES_MASK 0x7fffffffULL
+
 enum measurement {
 	MEASURE_FORK,
 	MEASURE_PAGE_TABLE_COPY,
@@ -44,6 +51,7 @@ enum measurement {
 	MEASURE_RUN_QUEUE,
 	MEASURE_WINDOW_END,
 	MEASURE_RENAME,
+	MEASURE_FLIGHT,
 	MEASUREMENTS,
 };
 
@@ -83,6 +91,16 @@ struct thread {
 	__u64 fault_retried;
 	__u64 runnable_since;
 	__u64 runnable_reason;
+	__u64 flight_start;
+	__u64 flight_tables;
+	__u64 sync_reason;
+};
+
+/* What a forked child is in the middle of. */
+struct child {
+	__u64 rename_start;
+	__u64 flight_start;
+	__u64 flight_tables;
 };
 
 #endif

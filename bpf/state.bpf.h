@@ -49,7 +49,7 @@ struct children_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_CHILDREN);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct child);
 };
 
 extern struct events_map events SEC(".maps");

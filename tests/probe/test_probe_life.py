@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.probe.conftest import PATIENCE_S, Probe, StartProbe, StartSnapshotter, assert_conserved
 
-MEASUREMENTS = {"fork", "page_table_copy", "interruption", "fault", "run_queue", "window_end", "rename"}
+MEASUREMENTS = {"fork", "page_table_copy", "interruption", "fault", "run_queue", "window_end", "rename", "flight"}
 
 
 def _check_header(header: dict[str, Any], pid: int) -> None:
