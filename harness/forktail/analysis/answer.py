@@ -7,6 +7,7 @@ import numpy as np
 
 from forktail.analysis.attribute import CAUSES, PARTS, STALLS
 from forktail.analysis.classify import NORMAL, SNAPSHOT
+from forktail.analysis.mechanism import terms
 from forktail.analysis.quantity import share_text, significant, time_text
 from forktail.analysis.result import BANDS, Result, Tail
 from forktail.analysis.statistics import rank
@@ -14,7 +15,6 @@ from forktail.analysis.statistics import rank
 _NAMES = {
     "client_lag": "the load generator's own lateness",
     "run_queue": "waiting for a CPU",
-    "interruption": "page-table copies outside fork",
     "cow_fault": "copy-on-write faults",
     "unexplained": "nothing that the probe saw",
 }
@@ -48,7 +48,7 @@ def answer(result: Result) -> str:
         return "No fork was seen, so this run cannot say what a snapshot does to latency."
     if tail is None:
         return "No query was answered within the snapshot's window, so there is no tail to explain."
-    return f"{_change(result)} {_cause(result, tail)} {_slowest(tail)}"
+    return f"{_change(result)} {_cause(result, tail)} {_slowest(result, tail)}"
 
 
 def _change(result: Result) -> str:
@@ -89,17 +89,21 @@ def _cause(result: Result, tail: Tail) -> str:
 
 def _named(cause: str, result: Result) -> str:
     if cause != "fork":
-        return _NAMES[cause]
+        return _name(cause, result)
     longest = max(fork.fork_ns for fork in result.snapshots)
     length = ("up to " if len(result.snapshots) > 1 else "") + time_text(longest)
     return f"fork ({length} during which the server answered nobody)"
 
 
-def _slowest(tail: Tail) -> str:
+def _name(cause: str, result: Result) -> str:
+    return terms(result.run).all if cause == "interruption" else _NAMES[cause]
+
+
+def _slowest(result: Result, tail: Tail) -> str:
     parts = tail.slowest_parts[0]
     shares = excess_shares(parts)
     leading = max(shares, key=lambda cause: shares[cause])
-    what = "the fork" if leading == "fork" else _NAMES[leading]
+    what = "the fork" if leading == "fork" else _name(leading, result)
     if leading in STALLS:
         what += " and the queueing behind it"
     return f"The slowest one took {time_text(int(parts.sum()))}, {share_text(shares[leading])} of its excess by {what}."

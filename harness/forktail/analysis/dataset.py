@@ -36,7 +36,7 @@ _MEANING = {
     "duration_ns": "how long it took; 0 for an instant",
     "kind": "what happened",
     "context": "by kind: clone flags, pages, address, or pid",
-    "aux": "by kind: child's pid, bits of a fault, or exit code",
+    "aux": "by kind: child's pid, bits of a fault, why a page table was copied, tables of a flight, or exit code",
     "sequence": "number on its CPU; a hole is a lost event",
     "tgid": "process, in the root PID namespace",
     "tid": "thread, in the root PID namespace",

@@ -43,6 +43,7 @@ class Kind(IntEnum):
     CHILD_EXIT = 6
     WINDOW_END = 7
     RENAME = 8
+    FLIGHT = 9
 
 
 Events = npt.NDArray[Any]
@@ -61,9 +62,9 @@ class EventLog:
     """Events lost per CPU, by the holes in that CPU's sequence numbers; CPUs without a hole are absent."""
 
     def of(self, kind: Kind) -> Events:
-        """The events of one kind: of the server itself, or of any process where the kind is the child's."""
+        """The events of one kind: of the server itself, or of any process where the kind is the child's too."""
         chosen = self.events["kind"] == kind
-        if kind not in (Kind.CHILD_EXIT, Kind.RENAME):
+        if kind not in (Kind.CHILD_EXIT, Kind.RENAME, Kind.FLIGHT):
             chosen &= self.events["tgid"] == self.server
         of_kind: Events = self.events[chosen]
         return of_kind

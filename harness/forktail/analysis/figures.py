@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from forktail.analysis.attribute import PARTS
 from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.mechanism import DEFAULT, fork_text, mechanism_name, terms
 from forktail.analysis.quantity import count_text, size_text, time_text
 from forktail.analysis.querylog import OK
 from forktail.analysis.result import BANDS, Result
@@ -40,12 +41,10 @@ _PART_COLOURS = {
     "service": "#BBBBBB",
     "unexplained": "#FFFFFF",
 }
-PART_NAMES = {
+_PART_NAMES = {
     "client_lag": "generator late",
     "fork": "fork",
     "behind_fork": "queueing behind fork",
-    "interruption": "page-table interruption",
-    "behind_interruption": "queueing behind interruptions",
     "cow_fault": "copy-on-write fault",
     "behind_cow_fault": "queueing behind faults",
     "run_queue": "waiting for a CPU",
@@ -53,17 +52,23 @@ PART_NAMES = {
     "service": "service",
     "unexplained": "unexplained",
 }
-_WINDOW, _FORK = "#FBF3D0", "#B9B4A5"
+_WINDOW, _FORK, _FLIGHT = "#FBF3D0", "#B9B4A5", "#CFE6D2"
 _DOTS = 2000
 _ZOOM_DOTS = 20_000
 
 Draw = Callable[[Result], Figure]
 
 
+def part_names(result: Result) -> dict[str, str]:
+    """The parts of a latency as this run's mechanism has them."""
+    own = terms(result.run)
+    return _PART_NAMES | {"interruption": own.one, "behind_interruption": own.behind}
+
+
 def _setting(result: Result) -> str:
     """What was measured, for a title: kernel, size, load."""
     run = result.run
-    kernel = f"{run.kernel.get('flavour') or 'unknown'} fork, Linux {run.kernel.get('release') or 'unknown'}"
+    kernel = f"{fork_text(run)}, Linux {run.kernel.get('release') or 'unknown'}"
     store = f"{run.server.get('engine') or 'server'} {run.server.get('version') or ''}".strip()
     payload = number(run.server, "payload_bytes")
     size = f", {size_text(payload)}" if payload else ""
@@ -204,7 +209,8 @@ def _slow_dots(axes: Axes, result: Result, origin: int, slowest: Int64) -> None:
 
 def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
     queries = result.run.queries
-    around = max(fork.fork_ns, 500_000)
+    flight = fork.flight if fork.flight and fork.flight.child else None
+    around = max(fork.fork_ns, flight.duration_ns if flight else 0, 500_000)
     begin, end = fork.start_ns - around, fork.fork_end_ns + 3 * around
     rows = np.arange(*np.searchsorted(queries.intended_ns, [begin, end]))
     rows = rows[queries.status[rows] == OK]
@@ -212,6 +218,9 @@ def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
         slow = rows[np.argpartition(queries.latency_ns[rows], -_ZOOM_DOTS // 4)[-_ZOOM_DOTS // 4 :]]
         rows = np.union1d(rows[:: len(rows) // _ZOOM_DOTS + 1], slow)
     _shade(axes, fork, lambda ns: (ns - fork.start_ns) / 1e6)
+    if flight:
+        edges = [(ns - fork.start_ns) / 1e6 for ns in (fork.fork_end_ns, flight.end_ns)]
+        axes.axvspan(*edges, color=_FLIGHT, lw=0, zorder=0)
     for name in (NORMAL, WARMUP, SNAPSHOT):
         chosen = rows[result.classes[rows] == name]
         axes.plot(
@@ -228,7 +237,10 @@ def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
     _time_axis(axes)
     axes.set_xlabel("arrival, milliseconds since the entry of fork")
     axes.set_ylabel("latency")
-    axes.set_title(f"Around the fork ({time_text(fork.fork_ns)}, dark): each dot is one query, on a linear scale")
+    copying = f", copying after it until {time_text(flight.end_ns - fork.start_ns)}, green" if flight else ""
+    axes.set_title(
+        f"Around the fork ({time_text(fork.fork_ns)}, dark{copying}): each dot is one query, on a linear scale"
+    )
 
 
 @styled
@@ -317,10 +329,10 @@ def no_interruptions(result: Result) -> str:
     probe = section(section(result.run.probe, "probes"), "interruption").get("probe")
     if not probe:
         return "Interruptions were not measured:\nno probe for them could be attached on this kernel."
-    if (result.run.kernel.get("flavour") or "default") == "default":
+    if mechanism_name(result.run) == DEFAULT:
         return (
             "No interruption was seen, and none is expected:\n"
-            "the default kernel copies every page table inside fork itself."
+            "the default fork copies every page table inside fork itself."
         )
     return f"No interruption was seen by the probe {probe},\nalthough this kernel copies page tables after fork."
 
@@ -342,6 +354,7 @@ def attribution_bars(result: Result) -> Figure:
     left = np.zeros(len(shown))
     legend = []
     order = sorted(PARTS, key=list(_PART_COLOURS).index)
+    names = part_names(result)
     for part in order:
         widths = 100 * tail.parts_ns[shown, PARTS.index(part)] / np.maximum(totals, 1)
         bars = axes.barh(
@@ -358,7 +371,7 @@ def attribution_bars(result: Result) -> Figure:
                 bar.set_hatch("////")
         left += widths
         if widths.max() >= 0.2:
-            bars.set_label(PART_NAMES[part])
+            bars.set_label(names[part])
             legend.append(bars)
     axes.set_yticks(
         places,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from forktail.analysis.attribute import CAUSES, PARTS, STALLS
-from forktail.analysis.figures import PART_NAMES, no_interruptions
+from forktail.analysis.figures import no_interruptions, part_names
 from forktail.analysis.page import page, plain
 from forktail.analysis.result import Result
 from forktail.analysis.summary import Summary
@@ -20,7 +20,7 @@ def report(result: Result, summary: Summary, pictures: Mapping[str, bytes]) -> s
         pictures,
         s=summary.document,
         parts=PARTS,
-        part_names=PART_NAMES,
+        part_names=part_names(result),
         causes=CAUSES,
         stalls=STALLS,
         environment=list(_flat(result.run.environment)),

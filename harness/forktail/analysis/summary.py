@@ -14,6 +14,7 @@ from forktail.analysis.answer import answer, excess_shares, tail_parts
 from forktail.analysis.attribute import CAUSES, PARTS
 from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.eventlog import Kind
+from forktail.analysis.mechanism import REASONS, copy_threads, fork_text, mechanism_name
 from forktail.analysis.quantity import size_text, us
 from forktail.analysis.querylog import OK, OPERATIONS, counts
 from forktail.analysis.result import BANDS, Result, Tail, sent_lags
@@ -72,11 +73,16 @@ def summarise(result: Result) -> Summary:
             "emulation": run.emulation,
             "answer": answer(result),
             "kernel": {"flavour": run.kernel.get("flavour"), "release": run.kernel.get("release")},
+            "mechanism": _mechanism(result),
             "engine": {"name": run.server.get("engine"), "version": run.server.get("version")},
             "size": {"payload_bytes": payload, "text": size_text(payload) if payload else None},
             "fork": _fork(first),
             "window": _window(first, result),
-            "snapshots": [{"fork": _fork(fork), "window": _window(fork, result)} for fork in result.snapshots],
+            "flight": _flight(first),
+            "snapshots": [
+                {"fork": _fork(fork), "flight": _flight(fork), "window": _window(fork, result)}
+                for fork in result.snapshots
+            ],
             "info": _info(result),
             "queries": {
                 CLASSES[NORMAL]: _class(result, NORMAL) | _caught(result),
@@ -87,6 +93,7 @@ def summarise(result: Result) -> Summary:
                 "count": len(result.interruptions),
                 "total_us": us(interruptions_ns),
                 "buckets": log2_histogram(result.interruptions["duration"].astype(np.int64)),
+                "reasons": _reasons(result),
             },
             "faults": _faults(result),
             "out_of_service_us": us(fork_ns + interruptions_ns),
@@ -117,6 +124,43 @@ def _fork(fork: Snapshot | None) -> dict[str, Any]:
         else None,
         "child": fork.child if fork else None,
     }
+
+
+def _mechanism(result: Result) -> dict[str, Any]:
+    told = section(result.run.manifest, "mechanism")
+    return {
+        "name": mechanism_name(result.run),
+        "text": fork_text(result.run),
+        "knob": told.get("knob"),
+        "copy_threads": copy_threads(result.run),
+        "note": told.get("note"),
+    }
+
+
+def _flight(fork: Snapshot | None) -> dict[str, Any] | None:
+    flight = fork.flight if fork else None
+    if flight is None:
+        return None
+    duration_us = us(flight.duration_ns)
+    return {
+        "left_to_child": flight.child != 0,
+        "duration_us": duration_us,
+        "copy_us": duration_us if flight.child and not flight.aborted else None,
+        "copied_tables": flight.copied,
+        "tables": flight.tables,
+        "aborted": flight.aborted,
+    }
+
+
+def _reasons(result: Result) -> list[dict[str, Any]]:
+    """The interruptions by why the server copied a page table, the longest in sum first; empty where nobody told."""
+    found = []
+    for number_of, name in enumerate(REASONS):
+        durations = result.interruptions["duration"][result.interruptions["aux"] == number_of]
+        if len(durations):
+            found.append({"reason": name, "count": len(durations), "total_us": us(int(durations.sum()))})
+    known = [one for one in found if one["reason"] != REASONS[0]]
+    return sorted(found, key=lambda one: -float(one["total_us"])) if known else []
 
 
 def _window(fork: Snapshot | None, result: Result) -> dict[str, Any]:

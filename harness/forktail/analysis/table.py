@@ -49,7 +49,7 @@ def _head(document: dict[str, Any]) -> Text:
     emulation = document["emulation"]
     return Text.assemble(
         (str(document["name"]), "bold"),
-        f": {kernel['flavour']} fork, Linux {kernel['release']}, {size or 'size unknown'}: ",
+        f": {document['mechanism']['text']}, Linux {kernel['release']}, {size or 'size unknown'}: ",
         verdict,
         f", EMULATED: {emulation}" if emulation else "",
     )
@@ -74,16 +74,24 @@ def _facts(document: dict[str, Any]) -> list[str]:
         copying = fork["page_table_copy_share"]
         copied = f", {share_text(copying)} of it copying page tables" if copying is not None else ""
         lines.append(f"fork            {_time(fork['duration_us'])}{copied}")
+        lines += _flight_facts(document["flight"])
         end = ", cut off" if window["truncated"] else ""
         lines.append(f"window          {time_text(window['duration_ms'] * 1e6)}{end}")
         lines.append(
             f"out of service  {_time(document['out_of_service_us'])} "
             f"(interruptions: {count_text(interruptions['count'])}, {_time(interruptions['total_us'])})"
         )
+    reasons = [
+        f"{one['reason']} {count_text(one['count'])} ({_time(one['total_us'])})" for one in interruptions["reasons"]
+    ]
+    if reasons:
+        lines.append(f"  caused by {', '.join(reasons)}")
     lines += [
         f"  {bucket['low_us']:>7,} to {bucket['high_us']:,} µs: {count_text(bucket['count'])}"
         for bucket in interruptions["buckets"]
     ]
+    if document["mechanism"]["note"]:
+        lines.append(f"mechanism       {document['mechanism']['note']}")
     lines += _cross_checks(document["info"])
     load, events = document["load"], document["events"]
     lines.append(
@@ -97,6 +105,15 @@ def _facts(document: dict[str, Any]) -> list[str]:
     )
     lines.append(f"kernel events   {count_text(events['emitted'])}, {count_text(events['dropped'])} lost")
     return lines
+
+
+def _flight_facts(flight: dict[str, Any] | None) -> list[str]:
+    if flight is None or not flight["left_to_child"]:
+        return []
+    if flight["aborted"]:
+        return [f"after fork      given up after {_time(flight['duration_us'])}: the child never got its page tables"]
+    copied, took = count_text(flight["copied_tables"]), _time(flight["duration_us"])
+    return [f"after fork      {copied} page tables copied, the last {took} after the fork took them up"]
 
 
 def _cross_checks(info: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from forktail.analysis.attribute import STALLS, Stalls
 from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.mechanism import doubts, failed, not_proved
 from forktail.analysis.quantity import count_text, share_text, size_text, time_text
 from forktail.analysis.querylog import ERROR, IN_FLIGHT, LOST, NEVER, UNSENT, conservation_faults
 from forktail.analysis.result import Result, sent_lags
@@ -33,11 +34,6 @@ LAG_SHARE_WARNING, LAG_WARNING_NS = 0.01, 100_000
 FEW_QUERIES = 1000
 WEAK_LABELS = ("approximate", "per VMA")
 """Labels of probes that tell when something happened, but not exactly how often."""
-COPY_PER_TABLE_NS, COPY_PER_TABLE_EMULATED_NS = 10_000, 50_000
-"""A copied last-level table costs 17 us and more (P, section 3.1: 70 ms for 4096 tables), a shared or marked one
-well under one. Emulated it is 150 us and more against 2 to 4 (docs/lab.md)."""
-TABLES_AT_LEAST = 64
-"""Fewer tables tell no mechanism from another: the rest of fork outweighs them."""
 TABLE_SPAN = 2 * 2**20
 """What one last-level page table maps."""
 
@@ -54,7 +50,8 @@ def judge(result: Result) -> Verdict:
     """Judge a run by every rule, so that all its faults are told at once."""
     reasons = [
         *_forks(result),
-        *_mechanism(result),
+        *not_proved(result),
+        *failed(result),
         *_losses(result),
         *_fork_against_info(result),
         *_window_against_info(result),
@@ -65,6 +62,7 @@ def judge(result: Result) -> Verdict:
     warnings = [
         *(str(text) for text in result.run.manifest.get("warnings") or []),
         *_cut(result),
+        *doubts(result),
         *_weak_probes(result),
         *_unpublished(result),
         *_warmup_faults(result),
@@ -105,28 +103,6 @@ def _forks(result: Result) -> Iterator[str]:
     boots = {str(document["boot_id"]) for document in (run.manifest, run.probe) if document.get("boot_id")}
     if len(boots) > 1:
         yield "The probe's events and the queries are of different boots of the host, so their clocks do not agree."
-
-
-def _mechanism(result: Result) -> Iterator[str]:
-    """The fork meant must be the fork used: its knob read back, and its cost by table in range."""
-    mechanism = section(result.run.manifest, "mechanism")
-    name = mechanism.get("name") or "default"
-    if mechanism.get("read_back") != mechanism.get("wanted"):
-        yield (
-            f"{mechanism.get('knob')} held {mechanism.get('read_back')!r} and not {mechanism.get('wanted')!r} at the "
-            f"end of the run: the {name} fork was not in use."
-        )
-    tables = (number(section(result.run.server, "before"), "page_table_bytes") or 0) / 4096
-    if name == "default" or tables < TABLES_AT_LEAST:
-        return
-    bound = COPY_PER_TABLE_EMULATED_NS if result.run.emulation else COPY_PER_TABLE_NS
-    for place, fork in enumerate(result.snapshots, start=1):
-        if fork.page_table_copy_ns is not None and fork.page_table_copy_ns > tables * bound:
-            each = time_text(fork.page_table_copy_ns / tables)
-            yield (
-                f"Fork {place} took {time_text(fork.page_table_copy_ns)} for {count_text(round(tables))} page tables, "
-                f"{each} each: it copied them as the default fork does, and the {name} fork was not used."
-            )
 
 
 def _losses(result: Result) -> Iterator[str]:
@@ -181,7 +157,8 @@ def _held_after(result: Result, fork: Snapshot, end_ns: int) -> int:
 def _window_against_info(result: Result) -> Iterator[str]:
     info = section(result.run.manifest, "info")
     status = info.get("rdb_last_bgsave_status")
-    if status is not None and status != "ok":
+    # A child that was killed is told with the reason.
+    if status is not None and status != "ok" and not any(fork.killed for fork in result.snapshots[-1:]):
         yield f"The snapshot failed: the server's rdb_last_bgsave_status is {status!r}."
     whole = [fork for fork in result.snapshots if not fork.truncated]
     told_s = number(info, "rdb_last_bgsave_time_sec")

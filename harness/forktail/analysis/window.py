@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from forktail.analysis.eventlog import EventLog, Events, Kind, ends
+from forktail.analysis.flight import Flight, flights
+
+_SIGNAL = 0x7F
+"""The part of a wait status that names a signal."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,10 @@ class Snapshot:
     end_ns: int
     ended_by: str | None
     """The event that closed the window, `window_end` or `child_exit`; None when the records end first."""
+    flight: Flight | None = None
+    """The flight of this fork; None where no probe saw one end."""
+    signal: int = 0
+    """What ended the child; 0 where it exited by itself, or was not seen to."""
 
     @property
     def start_ns(self) -> int:
@@ -28,6 +38,11 @@ class Snapshot:
     @property
     def truncated(self) -> bool:
         return self.ended_by is None
+
+    @property
+    def killed(self) -> bool:
+        """Whether the child had no chance to end by itself, so that the snapshot failed."""
+        return bool(self.signal or (self.flight and self.flight.aborted))
 
     @property
     def fork_ns(self) -> int:
@@ -46,6 +61,7 @@ def snapshots(log: EventLog, last_ns: int) -> list[Snapshot]:
     copies = log.of(Kind.PAGE_TABLE_COPY)
     window_ends = log.of(Kind.WINDOW_END)
     child_exits = log.of(Kind.CHILD_EXIT)
+    seen_flights = flights(log)
     found = []
     for fork in log.of(Kind.FORK):
         child, start = int(fork["aux"]), int(fork["start"])
@@ -57,6 +73,8 @@ def snapshots(log: EventLog, last_ns: int) -> list[Snapshot]:
         closed, ended_by = _first(window_ends, child, end), "window_end"
         if closed is None:
             closed, ended_by = _first(child_exits, child, end), "child_exit"
+        own = [one for one in seen_flights if start <= one.start_ns <= end and one.child in (0, child)]
+        exit_at = _at(child_exits, child, end)
         found.append(
             Snapshot(
                 child=child,
@@ -65,6 +83,8 @@ def snapshots(log: EventLog, last_ns: int) -> list[Snapshot]:
                 page_table_copy_ns=int(inside["duration"].sum()) if len(inside) else None,
                 end_ns=max(last_ns, end) if closed is None else closed,
                 ended_by=None if closed is None else ended_by,
+                flight=own[0] if own else None,
+                signal=int(child_exits["aux"][exit_at]) & _SIGNAL if exit_at is not None else 0,
             )
         )
     return found
@@ -72,5 +92,10 @@ def snapshots(log: EventLog, last_ns: int) -> list[Snapshot]:
 
 def _first(events: Events, child: int, after_ns: int) -> int | None:
     """When the first event of this child at or after a time was; pids are used again, so the first counts."""
-    matching = events[(events["context"] == child) & (events["start"] >= after_ns)]
-    return int(matching["start"][0]) if len(matching) else None
+    at = _at(events, child, after_ns)
+    return None if at is None else int(events["start"][at])
+
+
+def _at(events: Events, child: int, after_ns: int) -> int | None:
+    matching = np.flatnonzero((events["context"] == child) & (events["start"] >= after_ns))
+    return int(matching[0]) if len(matching) else None
