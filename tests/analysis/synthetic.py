@@ -18,7 +18,7 @@ MS = 1_000_000
 S = 1_000_000_000
 ORIGIN = 1000 * S
 
-FORK, PAGE_TABLE_COPY, INTERRUPTION, FAULT, RUN_QUEUE, CHILD_EXIT, WINDOW_END, RENAME = range(1, 9)
+FORK, PAGE_TABLE_COPY, INTERRUPTION, FAULT, RUN_QUEUE, CHILD_EXIT, WINDOW_END, RENAME, FLIGHT = range(1, 10)
 
 
 @dataclass
@@ -204,3 +204,44 @@ class RunDirectory:
         (path / "workload.toml").write_text('name = "by-hand"\n')
         (path / "run.json").write_text(json.dumps(self.manifest))
         return path
+
+
+def flight_aux(copied: int, tables: int, *, aborted: bool = False) -> int:
+    """The aux of a flight: who is still without tables, how many were copied, how many there were."""
+    return int(aborted) | copied << 1 | tables << 32
+
+
+def async_fork(
+    *, fork_ns: int = 600_000, copy_ns: int = 60 * MS, copied: int = 300, tables: int = 325, threads: int = 1
+) -> RunDirectory:
+    """A valid run on an async-fork kernel: what fork leaves the child copies until 60 ms after, but for ten tables."""
+    run = RunDirectory.whole(
+        [Query(ORIGIN + index * MS // 2, 100_000 + index % 7 * 1000, 500) for index in range(6000)]
+    )
+    start = run.fork_start
+    for event in run.events:
+        if event.kind == PAGE_TABLE_COPY:
+            event.duration = fork_ns - 200_000
+        if event.kind == FORK:
+            event.duration = fork_ns
+    run.events.append(Event(FLIGHT, start + 100_000, copy_ns, CHILD, flight_aux(copied, tables), CHILD, CHILD, 1))
+    # Nine faults and an munmap, a millisecond apart.
+    syncs = [Event(INTERRUPTION, start + fork_ns + (1 + n) * MS, 25_000 + n * 1000, aux=2 + n // 9) for n in range(10)]
+    run.events += syncs
+    for query in run.queries:
+        stalls = [(start, fork_ns), *((sync.start, sync.duration) for sync in syncs)]
+        query.latency += sum(at + long - query.intended for at, long in stalls if at <= query.intended < at + long)
+    run.manifest["info"]["latest_fork_usec"] = fork_ns // 1000 + 20
+    run.manifest["kernel"] = {"flavour": "async-fork", "release": "6.1.170-forktail-async-fork"}
+    run.manifest["mechanism"] = {
+        "name": "async-fork",
+        "knob": "/sys/fs/cgroup/forktail-1/memory.async_fork",
+        "wanted": str(threads),
+        "read_back": str(threads),
+        "cgroup": "/sys/fs/cgroup/forktail-1",
+        "copy_threads": threads,
+        "note": None,
+    }
+    run.probe["probes"]["flight"] = {"probe": "raw_tp:fork_pt_start", "label": "exact", "rejected": []}
+    run.probe["probes"]["interruption"] = {"probe": "fexit:copy_pmd_range", "label": "exact", "rejected": []}
+    return run

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.analysis.synthetic import FORK, PAGE_TABLE_COPY, RunDirectory
+from tests.analysis.synthetic import FORK, PAGE_TABLE_COPY, RunDirectory, async_fork
 
 from forktail import rundir
 from forktail.analysis.sweep import analyse_sweep
@@ -17,6 +17,7 @@ from forktail.sweep.plan import Plan, plan_sweep
 from forktail.sweep.sweep import open_sweep
 
 MS = 1_000_000
+THREADS = 'vary."snapshot.copy_threads" = [1, 4]'
 
 
 def _run(path: Path, fork_ms: int, valid: bool = True, accelerator: str | None = None) -> None:
@@ -121,3 +122,71 @@ def test_the_floor_of_fork_is_that_of_the_empty_server_on_the_same_kernel(
     print_sweep(sweep)
     assert "above floor" in capsys.readouterr().out
     assert "Above floor" in (tmp_path / "sweep" / rundir.REPORT).read_text()
+
+
+@pytest.fixture
+def three_kernels(tmp_path: Path) -> Path:
+    """One run of each kernel; async-fork with one thread and, faster, with four."""
+    path = tmp_path / "some.toml"
+    path.write_text(f"[sweep]\nrepeat = 1\n{THREADS}")
+    plan = plan_sweep(path, [], ["default", "odf", "async-fork"])
+    directory = tmp_path / "sweep"
+    open_sweep(plan, directory)
+    for run in plan.runs:
+        threads = run.cell.copy_threads
+        if threads:
+            made = async_fork(threads=threads, copy_ns=80 * MS // threads)
+            made.write(directory / rundir.RUNS / run.name)
+        else:
+            _run(directory / rundir.RUNS / run.name, 10)
+    return directory
+
+
+def test_threads_are_told_wherever_cells_are(three_kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from forktail.analysis.sweep.table import print_sweep
+
+    sweep = analyse_sweep(three_kernels)
+    assert sweep.valid, [run["reasons"] for run in sweep.document["runs"]]
+    assert {(cell["arm"], cell["copy_threads"]): cell["copy_us"]["mean"] for cell in sweep.cells} == {
+        ("default", None): None,
+        ("odf", None): None,
+        ("async-fork", 1): 80_000,
+        ("async-fork", 4): 20_000,
+        ("default (again)", None): None,
+    }
+    print_sweep(sweep)
+    html = (three_kernels / rundir.REPORT).read_text()
+    for told in (capsys.readouterr().out, html):
+        assert "async-fork, 1 thread" in told
+        assert "async-fork, 4 threads" in told
+        assert "copied after fork" in told.lower()
+        assert "snapshot.copy_threads" not in re.sub(r"async-fork-snapshot\.copy_threads=\d-r1", "", told)
+
+
+@pytest.mark.usefixtures("plan")
+def test_a_summary_of_an_earlier_version_has_no_flight(tmp_path: Path) -> None:
+    _run(_path(tmp_path, "default", 1), 10)
+    analyse_sweep(tmp_path / "sweep")
+    path = _path(tmp_path, "default", 1) / rundir.SUMMARY
+    summary = json.loads(path.read_text())
+    del summary["flight"]
+    path.write_text(json.dumps(summary))
+    assert analyse_sweep(tmp_path / "sweep").cells[0]["copy_us"]["mean"] is None
+
+
+def test_each_fork_has_a_colour_of_its_own(three_kernels: Path) -> None:
+    from forktail.analysis.sweep.figures import FIGURES
+    from forktail.analysis.sweep.label import fork_labels
+
+    sweep = analyse_sweep(three_kernels)
+    assert fork_labels(sweep.cells) == [
+        "default",
+        "odf",
+        "async-fork, 1 thread",
+        "async-fork, 4 threads",
+        "default (again)",
+    ]
+    left, _, right = FIGURES["fork"](sweep).axes
+    drawn = [bars.lines[0].get_color() for bars in left.containers]  # type: ignore[attr-defined]
+    assert len(set(drawn)) == len(drawn) == 5
+    assert len(right.containers) == 2

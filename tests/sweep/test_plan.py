@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forktail.errors import BadInput
-from forktail.sweep.plan import plan_sweep
+from forktail.sweep.plan import LOCAL, plan_sweep
 
 TEXT = """
 [sweep]
@@ -60,3 +60,54 @@ def test_a_value_that_is_not_valid_is_told_before_anything_runs(tmp_path: Path, 
     with pytest.raises(BadInput) as caught:
         plan_sweep(_workload(tmp_path, text), [], ["default"])
     assert words in str(caught.value)
+
+
+THREADS = """
+[sweep]
+repeat = 1
+vary."snapshot.copy_threads" = [1, 2, 4]
+"""
+
+
+def test_threads_are_varied_where_they_copy_and_nowhere_else(tmp_path: Path) -> None:
+    plan = plan_sweep(_workload(tmp_path, THREADS), [], ["default", "odf", "async-fork"])
+    assert [(cell.arm, cell.copy_threads) for cell in plan.cells] == [
+        ("default", None),
+        ("odf", None),
+        ("async-fork", 1),
+        ("async-fork", 2),
+        ("async-fork", 4),
+        ("default (again)", None),
+    ]
+    assert len({run.name for run in plan.runs}) == len(plan.runs) == 6
+    assert [cell.workload.snapshot.copy_threads for cell in plan.cells] == [1, 1, 1, 2, 4, 1]
+    assert [cell["copy_threads"] for cell in plan.as_json()["cells"]] == [None, None, 1, 2, 4, None]
+    assert plan.cells[3].name == "async-fork-snapshot.copy_threads=2"
+
+
+def test_threads_have_no_effect_where_the_default_fork_is_asked_for(tmp_path: Path) -> None:
+    text = THREADS + 'vary."snapshot.fork" = ["kernel", "default"]'
+    plan = plan_sweep(_workload(tmp_path, text), ["sweep.noise_floor=false"], ["async-fork"])
+    assert [(cell.workload.snapshot.fork, cell.copy_threads) for cell in plan.cells] == [
+        ("kernel", 1),
+        ("kernel", 2),
+        ("kernel", 4),
+        ("default", None),
+    ]
+
+
+@pytest.mark.parametrize(("flavour", "threads"), [("default", [None]), ("async-fork", [1, 2, 4])])
+def test_the_kernel_at_hand_is_taken_for_what_it_is(tmp_path: Path, flavour: str, threads: list[int | None]) -> None:
+    path = _workload(tmp_path, THREADS)
+    plan = plan_sweep(path, ["sweep.noise_floor=false"], [LOCAL], local_flavour=flavour)
+    assert [cell.copy_threads for cell in plan.cells] == threads
+
+
+def test_a_number_of_threads_that_no_kernel_takes_is_told_whatever_the_kernels(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="with snapshot.copy_threads = 65: snapshot.copy_threads"):
+        plan_sweep(_workload(tmp_path, THREADS.replace("4", "65")), [], ["default"])
+
+
+def test_threads_that_the_whole_sweep_has_are_of_async_fork_alone(tmp_path: Path) -> None:
+    plan = plan_sweep(_workload(tmp_path, "[snapshot]\ncopy_threads = 8"), [], ["default", "async-fork"])
+    assert [cell.copy_threads for cell in plan.cells] == [None, 8, None]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from forktail.lab.hosts import Hosts
 from forktail.lab.kernel import LabKernel, find_kernel
 from forktail.lab.machine import Machine
 from forktail.lab.run import check_fits
+from forktail.measure.environment import kernel_flavour
 from forktail.measure.progress import Silence
 from forktail.measure.run import measure
 from forktail.sweep.plan import LOCAL, Plan, PlannedRun, plan_sweep
@@ -117,7 +119,8 @@ def sweep(
         machine = machine_of(memory, cpus, icount=icount)
         kernels = _lab_kernels(wanted) if lab else {}
         emulated = any(accelerator_for(machine, kernel.image) == "tcg" for kernel in kernels.values())
-        plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL], emulated)
+        local = kernel_flavour(os.uname().release)
+        plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL], emulated, local)
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-sweep"
         open_sweep(plan, directory)
         if lab:

@@ -17,6 +17,11 @@ from forktail.workload import Workload, assign, read_document, validate
 LOCAL = "local"
 """The kernel of a sweep without a lab: the one at hand."""
 
+ASYNC_FORK = "async-fork"
+"""The kernel on which `snapshot.copy_threads` has an effect."""
+
+COPY_THREADS = "snapshot.copy_threads"
+
 AGAIN = " (again)"
 """Marks the arm that measures a kernel a second time: how far the two differ is the noise floor."""
 
@@ -31,6 +36,13 @@ class Cell:
     values: tuple[tuple[str, Any], ...]
     """What is set besides the kernel: pairs of key and value, in the order of the workload file."""
     workload: Workload
+    flavour: str
+    """Whose fork the kernel has: its own name but for the kernel at hand."""
+
+    @property
+    def copy_threads(self) -> int | None:
+        """How many threads copy page tables after fork; None where their number has no effect."""
+        return self.workload.snapshot.copy_threads if _copies_after_fork(self.flavour, self.workload) else None
 
     @property
     def name(self) -> str:
@@ -73,6 +85,7 @@ class Plan:
                     "arm": cell.arm,
                     "kernel": cell.kernel,
                     "values": dict(cell.values),
+                    "copy_threads": cell.copy_threads,
                     "size_bytes": cell.workload.server.keys * cell.workload.server.value_size,
                     "engine": cell.workload.server.engine,
                     "workload": cell.workload.model_dump(exclude={"sweep"}),
@@ -83,10 +96,22 @@ class Plan:
         }
 
 
-def plan_sweep(path: Path, assignments: Sequence[str], kernels: Sequence[str], emulated: bool = False) -> Plan:
+def _copies_after_fork(flavour: str, workload: Workload) -> bool:
+    return flavour == ASYNC_FORK and workload.snapshot.fork == "kernel"
+
+
+def plan_sweep(
+    path: Path,
+    assignments: Sequence[str],
+    kernels: Sequence[str],
+    emulated: bool = False,
+    local_flavour: str = "default",
+) -> Plan:
     """The plan of a workload file's `[sweep]` over the given kernels; BadInput where a varied value is not valid.
 
-    `emulated` says that the runs are to be on emulated machines, for which the file may have values of their own.
+    `emulated` says that the runs are to be on emulated machines, for which the file may have values of their own;
+    `local_flavour` says what the kernel LOCAL is. Where `snapshot.copy_threads` has no effect it is not varied: such a
+    kernel is measured once for all of its values.
     """
     document = read_document(path, assignments, emulated)
     base = validate(copy.deepcopy(document), f"The workload {path}")
@@ -94,14 +119,25 @@ def plan_sweep(path: Path, assignments: Sequence[str], kernels: Sequence[str], e
     arms = [(kernel, kernel) for kernel in kernels]
     if sweep.noise_floor:
         arms.append((kernels[0] + AGAIN, kernels[0]))
-    cells = []
-    for values in itertools.product(*([(key, value) for value in values] for key, values in sweep.vary.items())):
+
+    def vary(values: tuple[tuple[str, Any], ...]) -> Workload:
         varied = copy.deepcopy(document)
         for key, value in values:
             assign(varied, key, value)
         told = ", ".join(f"{key} = {value}" for key, value in values)
-        workload = validate(varied, f"The workload {path}" + (f" with {told}" if told else ""))
-        cells += [Cell(arm, kernel, values, workload) for arm, kernel in arms]
+        return validate(varied, f"The workload {path}" + (f" with {told}" if told else ""))
+
+    threads = [(COPY_THREADS, value) for value in sweep.vary.get(COPY_THREADS, [])]
+    others = [[(key, value) for value in values] for key, values in sweep.vary.items() if key != COPY_THREADS]
+    cells = []
+    for values in itertools.product(*others):
+        alone = vary(values)
+        # Made for their validation too: a fault is told whatever the kernels are.
+        threaded = [((*values, pair), vary((*values, pair))) for pair in threads]
+        for arm, kernel in arms:
+            flavour = local_flavour if kernel == LOCAL else kernel
+            chosen = threaded if threaded and _copies_after_fork(flavour, alone) else [(values, alone)]
+            cells += [Cell(arm, kernel, pairs, workload, flavour) for pairs, workload in chosen]
     return Plan(base.name, sweep.repeat, cells, interleave(cells, sweep.repeat))
 
 

@@ -10,6 +10,7 @@ from forktail.analysis import analyse
 from forktail.analysis.page import page, png
 from forktail.analysis.sweep.cells import Sweep, read_sweep
 from forktail.analysis.sweep.figures import FIGURES
+from forktail.analysis.sweep.label import fork_label, settings
 
 __all__ = ["Sweep", "analyse_sweep"]
 
@@ -30,6 +31,8 @@ def analyse_sweep(directory: Path) -> Sweep:
     for name, draw in FIGURES.items():
         pictures[name] = png(draw(sweep))
         (directory / f"{name}.png").write_bytes(pictures[name])
-    html = page("sweep/report.html.j2", pictures, s=sweep.document, cells=sweep.cells)
+    html = page(
+        "sweep/report.html.j2", pictures, s=sweep.document, cells=sweep.cells, fork_label=fork_label, settings=settings
+    )
     (directory / rundir.REPORT).write_text(html, encoding="utf-8")
     return sweep

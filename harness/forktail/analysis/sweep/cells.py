@@ -23,6 +23,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "snapshot.p50_us": ("queries", "snapshot", "p50_us"),
     "snapshot.p99_us": ("queries", "snapshot", "p99_us"),
     "snapshot.max_us": ("queries", "snapshot", "max_us"),
+    "copy_us": ("flight", "copy_us"),
     "interruptions": ("interruptions", "count"),
     "interruptions_us": ("interruptions", "total_us"),
     "out_of_service_us": ("out_of_service_us",),
@@ -103,7 +104,7 @@ def _cell(planned: Document, runs: list[Document]) -> Document:
         "releases": releases,
         "values": planned["values"],
         "size_bytes": planned["size_bytes"],
-        "copy_threads": None,
+        "copy_threads": planned.get("copy_threads"),
         "engine": planned["engine"],
         "runs": len(runs),
         "finished_runs": sum(run["state"] == "finished" for run in runs),
@@ -118,7 +119,8 @@ def _spread(summaries: list[Document], path: tuple[str, ...]) -> Document:
     for summary in summaries:
         value: Any = summary
         for key in path:
-            value = value[key]
+            # A summary of another version of forktail, or a run without the measurement, lacks a section.
+            value = (value or {}).get(key)
         if value is not None:
             values.append(value)
     if not values:

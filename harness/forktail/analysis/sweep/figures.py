@@ -8,34 +8,24 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from forktail.analysis.quantity import count_text, size_text, time_text
+from forktail.analysis.quantity import count_text, time_text
 from forktail.analysis.style import styled, titled
 from forktail.analysis.sweep.cells import Sweep
+from forktail.analysis.sweep.label import fork_label, fork_labels, group_label, group_labels
 
-# Okabe and Ito's palette; a kernel measured again has its own colour, paler.
+# Okabe and Ito's palette; a kernel measured again has its own colour, paler, and so has one that copies with fewer
+# threads.
 _COLOURS = {"default": "#D55E00", "odf": "#0072B2", "async-fork": "#009E73", "local": "#D55E00"}
-_AGAIN = "#F2B48C"
+_UNKNOWN = "#666666"
+_PALEST = 0.6
+"""The share of white in the palest colour."""
 _BAR_WIDTH = 0.8
 
 Draw = Callable[[Sweep], Figure]
-
-
-def arms(cells: Sequence[dict[str, Any]]) -> list[str]:
-    """The arms in the order of the plan."""
-    return list(dict.fromkeys(cell["arm"] for cell in cells))
-
-
-def _groups(cells: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(group_label(cell) for cell in cells))
-
-
-def group_label(cell: dict[str, Any]) -> str:
-    """What a cell is besides its kernel: its size and whatever else the sweep varies."""
-    others = [f"{key} {value}" for key, value in cell["values"].items() if key != "server.size"]
-    return ", ".join([size_text(cell["size_bytes"]), *others])
 
 
 def _subtitle(sweep: Sweep) -> str:
@@ -45,13 +35,14 @@ def _subtitle(sweep: Sweep) -> str:
 
 
 def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[float], str]) -> None:
-    groups = _groups(sweep.cells)
-    names = arms(sweep.cells)
+    groups = group_labels(sweep.cells)
+    names = fork_labels(sweep.cells)
+    colours = _colours(sweep.cells)
     width = _BAR_WIDTH / len(names)
-    for place, arm in enumerate(names):
+    for place, name in enumerate(names):
         for cell in sweep.cells:
             spread = cell[metric]
-            if cell["arm"] != arm or spread["mean"] is None:
+            if fork_label(cell) != name or spread["mean"] is None:
                 continue
             x = groups.index(group_label(cell)) + (place - (len(names) - 1) / 2) * width
             mean = spread["mean"]
@@ -62,10 +53,10 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
                 yerr=[[mean - spread["min"]], [spread["max"] - mean]],
                 fmt="o",
                 markersize=9,
-                color=_colour(arm, cell["kernel"]),
+                color=colours[name],
                 linewidth=2,
                 capsize=4,
-                label=arm,
+                label=name,
             )
             axes.annotate(
                 text(mean), (x, spread["max"]), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8
@@ -76,8 +67,20 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
     axes.set_ylabel(label)
 
 
-def _colour(arm: str, kernel: str) -> str:
-    return _COLOURS.get(kernel, "#666666") if arm == kernel else _AGAIN
+def _colours(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """A colour for each fork: a kernel's own for its most threads, paler for fewer, palest where it comes again."""
+    colours = {}
+    for cell in cells:
+        rivals = {other["copy_threads"] for other in cells if other["arm"] == cell["arm"]} - {None}
+        more = len([threads for threads in rivals if threads > cell["copy_threads"]])
+        white = _PALEST if cell["arm"] != cell["kernel"] else _PALEST * more / len(rivals) if rivals else 0.0
+        colours[fork_label(cell)] = _paler(_COLOURS.get(cell["kernel"], _UNKNOWN), white)
+    return colours
+
+
+def _paler(colour: str, white: float) -> str:
+    red, green, blue = to_rgb(colour)
+    return to_hex((red + (1 - red) * white, green + (1 - green) * white, blue + (1 - blue) * white))
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
@@ -117,12 +120,14 @@ def tail(sweep: Sweep) -> Figure:
 
 @styled
 def fork(sweep: Sweep) -> Figure:
-    """How long fork takes, and how much of it is the page-table copy (P, Figure 3; B, Figure 13)."""
-    return _pair(
-        sweep,
-        "Fork in the server",
-        [("fork_us", "fork"), ("page_table_copy_us", "page-table copy inside fork")],
-    )
+    """How long fork takes, how much of it is the page-table copy, and how long the child copies after it.
+
+    P, Figures 3 and 15a; B, Figure 13.
+    """
+    metrics = [("fork_us", "fork"), ("page_table_copy_us", "page-table copy inside fork")]
+    if any(cell["copy_us"]["mean"] is not None for cell in sweep.cells):
+        metrics.append(("copy_us", "until the child has its page tables"))
+    return _pair(sweep, "Fork in the server", metrics)
 
 
 @styled
@@ -137,13 +142,14 @@ def interruptions(sweep: Sweep) -> Figure:
         axes.set_axis_off()
         return figure
     width = _BAR_WIDTH / len(cells)
+    colours = _colours(sweep.cells)
     for place, cell in enumerate(cells):
         counts = {(bucket["low_us"], bucket["high_us"]): bucket["count"] for bucket in cell["buckets"]}
         x = np.arange(len(bounds)) + (place - (len(cells) - 1) / 2) * width
         heights = [counts.get(bound, 0) for bound in bounds]
         total = count_text(round(sum(heights)))
-        label = f"{cell['arm']}, {group_label(cell)}: {total} a run"
-        axes.bar(x, heights, width * 0.92, color=_colour(cell["arm"], cell["kernel"]), edgecolor="white", label=label)
+        label = f"{fork_label(cell)}, {group_label(cell)}: {total} a run"
+        axes.bar(x, heights, width * 0.92, color=colours[fork_label(cell)], edgecolor="white", label=label)
     axes.set_xticks(range(len(bounds)), [f"{low} to {high}" for low, high in bounds])
     axes.set_xlabel("duration, µs")
     axes.set_ylabel("interruptions a run")

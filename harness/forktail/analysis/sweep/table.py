@@ -10,7 +10,7 @@ from rich.table import Table
 
 from forktail.analysis.quantity import count_text, time_text
 from forktail.analysis.sweep.cells import Sweep
-from forktail.analysis.sweep.figures import group_label
+from forktail.analysis.sweep.label import fork_label, group_label
 
 _COLUMNS = (
     ("fork", "fork_us"),
@@ -21,6 +21,7 @@ _COLUMNS = (
     ("out of service", "out_of_service_us"),
 )
 _ABOVE_FLOOR = ("above floor", "fork_above_floor_us")
+_COPY_AFTER_FORK = ("copied after fork", "copy_us")
 _PLAIN_WIDTH = 180
 
 
@@ -34,6 +35,8 @@ def print_sweep(sweep: Sweep) -> None:
     columns = list(_COLUMNS)
     if any(cell["fork_above_floor_us"]["mean"] is not None for cell in sweep.cells):
         columns.insert(1, _ABOVE_FLOOR)
+    if any(cell["copy_us"]["mean"] is not None for cell in sweep.cells):
+        columns.insert([title for title, _ in columns].index("normal p99"), _COPY_AFTER_FORK)
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("kernel")
     table.add_column("size")
@@ -44,7 +47,7 @@ def print_sweep(sweep: Sweep) -> None:
     for cell in sweep.cells:
         spreads = [cell[metric] for _, metric in columns]
         table.add_row(
-            cell["arm"],
+            fork_label(cell),
             group_label(cell),
             f"{cell['valid_runs']} of {cell['runs']}",
             *(_mean(spread) for spread in spreads),
@@ -55,7 +58,7 @@ def print_sweep(sweep: Sweep) -> None:
     for cell in sweep.cells:
         if cell["buckets"]:
             buckets = ", ".join(f"{b['low_us']}-{b['high_us']} µs: {b['count']:,.0f}" for b in cell["buckets"])
-            console.print(f"interruptions a run, {cell['arm']}, {group_label(cell)}: {buckets}")
+            console.print(f"interruptions a run, {fork_label(cell)}, {group_label(cell)}: {buckets}")
     for run in sweep.document["runs"]:
         for reason in run["reasons"]:
             console.print(f"not valid: {run['name']}: {reason}", style="red", soft_wrap=True)
