@@ -104,7 +104,7 @@ def test_the_kernel_at_hand_is_taken_for_what_it_is(tmp_path: Path, flavour: str
 
 
 def test_a_number_of_threads_that_no_kernel_takes_is_told_whatever_the_kernels(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="with snapshot.copy_threads = 65: snapshot.copy_threads"):
+    with pytest.raises(BadInput, match=r"with snapshot\.copy_threads = 65: snapshot\.copy_threads"):
         plan_sweep(_workload(tmp_path, THREADS.replace("4", "65")), [], ["default"])
 
 

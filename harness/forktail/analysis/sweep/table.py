@@ -22,7 +22,7 @@ _COLUMNS = (
 )
 _ABOVE_FLOOR = ("above floor", "fork_above_floor_us")
 _COPY_AFTER_FORK = ("copied after fork", "copy_us")
-_PLAIN_WIDTH = 180
+_PLAIN_WIDTH = 200
 
 
 def print_sweep(sweep: Sweep) -> None:
@@ -38,7 +38,7 @@ def print_sweep(sweep: Sweep) -> None:
     if any(cell["copy_us"]["mean"] is not None for cell in sweep.cells):
         columns.insert([title for title, _ in columns].index("normal p99"), _COPY_AFTER_FORK)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("kernel")
+    table.add_column("kernel", no_wrap=True)
     table.add_column("size")
     table.add_column("valid", justify="right")
     for title, _ in columns:
