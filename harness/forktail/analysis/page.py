@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from matplotlib.figure import Figure
 
-from forktail.analysis.quantity import count_text, share_text, time_text
+from forktail.analysis.quantity import count_text, range_text, share_text, time_text
 
 
 def png(figure: Figure) -> bytes:
@@ -31,7 +31,9 @@ def page(template: str, pictures: Mapping[str, bytes], **values: Any) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(us=_microseconds, count=_count, share=_share, time=time_text, plain=plain)
+    environment.filters.update(
+        us=_microseconds, us_to=_microseconds_to, count=_count, share=_share, time=time_text, plain=plain
+    )
     encoded = {name: base64.b64encode(picture).decode("ascii") for name, picture in pictures.items()}
     return environment.get_template(template).render(pictures=encoded, **values)
 
@@ -43,6 +45,10 @@ def plain(value: object) -> str:
 
 def _microseconds(value: float | None) -> str:
     return "n/a" if value is None else time_text(value * 1000)
+
+
+def _microseconds_to(low: float, high: float) -> str:
+    return range_text(low * 1000, high * 1000)
 
 
 def _count(value: float | None) -> str:

@@ -18,6 +18,13 @@ def time_text(nanoseconds: float) -> str:
     return f"{nanoseconds:.0f} ns"
 
 
+def range_text(low_ns: float, high_ns: float) -> str:
+    """Two times as a range, the unit told once where it is the same: "60.3 to 63.1 ms"."""
+    low, high = time_text(low_ns), time_text(high_ns)
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(' ' + unit) else low} to {high}" if low != high else low
+
+
 def size_text(size: float) -> str:
     """Three significant digits in a binary unit: 536870912 is "512 MiB"."""
     for factor, unit in _SIZES:

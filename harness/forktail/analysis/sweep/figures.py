@@ -21,6 +21,8 @@ from forktail.analysis.sweep.label import fork_label, fork_labels, group_label, 
 # threads.
 _COLOURS = {"default": "#D55E00", "odf": "#0072B2", "async-fork": "#009E73", "local": "#D55E00"}
 _UNKNOWN = "#666666"
+_CROWD = 4
+"""More forks than these want the room beside the title, and beside each other."""
 _PALEST = 0.6
 """The share of white in the palest colour."""
 _BAR_WIDTH = 0.8
@@ -46,6 +48,7 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
                 continue
             x = groups.index(group_label(cell)) + (place - (len(names) - 1) / 2) * width
             mean = spread["mean"]
+            above = len(names) <= _CROWD or place % 2 == 0
             # Points and not bars: on a logarithmic axis a bar's length says nothing.
             axes.errorbar(
                 x,
@@ -59,10 +62,15 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
                 label=name,
             )
             axes.annotate(
-                text(mean), (x, spread["max"]), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8
+                text(mean),
+                (x, spread["max" if above else "min"]),
+                xytext=(0, 6 if above else -15),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
             )
     axes.set_xticks(range(len(groups)), groups)
-    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.set_xlim(-0.5, len(groups) - 0.5)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel(label)
 
@@ -86,7 +94,8 @@ def _paler(colour: str, white: float) -> str:
 def _legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
-    figure.legend(unique.values(), unique.keys(), loc="outside upper right", ncols=len(unique))
+    place = "upper right" if len(unique) <= _CROWD else "lower center"
+    figure.legend(unique.values(), unique.keys(), loc=f"outside {place}", ncols=len(unique))
 
 
 def _log_times(axes: Axes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from forktail.analysis.quantity import count_text, time_text
+from forktail.analysis.quantity import count_text, range_text, time_text
 from forktail.analysis.sweep.cells import Sweep
 from forktail.analysis.sweep.label import fork_label, group_label
 
@@ -73,4 +73,4 @@ def _mean(spread: dict[str, Any]) -> str:
 def _range(spread: dict[str, Any]) -> str:
     if spread["mean"] is None:
         return ""
-    return f"{time_text(spread['min'] * 1000)} to {time_text(spread['max'] * 1000)}"
+    return range_text(spread["min"] * 1000, spread["max"] * 1000)
