@@ -94,8 +94,13 @@ def _paler(colour: str, white: float) -> str:
 def _legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
-    place = "upper right" if len(unique) <= _CROWD else "lower center"
-    figure.legend(unique.values(), unique.keys(), loc=f"outside {place}", ncols=len(unique))
+    crowded = len(unique) > _CROWD
+    figure.legend(
+        unique.values(),
+        unique.keys(),
+        loc="outside lower center" if crowded else "outside upper right",
+        ncols=len(unique),
+    )
 
 
 def _log_times(axes: Axes) -> None:
