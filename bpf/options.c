@@ -59,9 +59,9 @@ static const char help[] =
     "\n"
     "  -p, --pid PID             the server\n"
     "  -e, --events FILE         the event log to write\n"
-    "  -m, --measure LIST        page_table_copy, interruption, fault, run_queue, rename: which "
-    "of\n"
-    "                            these to take (all); fork and window_end always are\n"
+    "  -m, --measure LIST        page_table_copy, interruption, fault, run_queue, rename, "
+    "flight:\n"
+    "                            which of these to take (all); fork and window_end always are\n"
     "  -a, --avoid LIST          fexit, kprobe, tp_btf, raw_tp, tp: probes not to be tried\n"
     "  -b, --buffer-mib N        ring buffer, a power of two (16)\n"
     "      --fault-min-us N      count shorter faults and do not record them (0)\n"
@@ -111,7 +111,7 @@ static enum exit_code read_measure(struct chain_options *chain, char *list)
 	if (!read_names(list, measurement_names, MEASUREMENTS, chain->measure))
 		return fail(EXIT_BAD_INPUT,
 			    "--measure knows fork, page_table_copy, interruption, fault, "
-			    "run_queue, window_end and rename, separated by commas.");
+			    "run_queue, window_end, rename and flight, separated by commas.");
 	return EXIT_OK;
 }
 

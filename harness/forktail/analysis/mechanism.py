@@ -68,9 +68,11 @@ def threads_text(threads: int) -> str:
 def fork_text(run: Run) -> str:
     """The fork in a few words, as in "default fork" and "async-fork, 4 threads"."""
     name, threads = mechanism_name(run), copy_threads(run)
-    if name != ASYNC_FORK:
-        return f"{name} fork"
-    return name if threads is None else f"{name}, {threads_text(threads)}"
+    return _fork(name) if threads is None else f"{_fork(name)}, {threads_text(threads)}"
+
+
+def _fork(name: str) -> str:
+    return name if name == ASYNC_FORK else f"{name} fork"
 
 
 def terms(run: Run) -> Terms:
@@ -95,7 +97,7 @@ def not_proved(result: Result) -> Iterator[str]:
     if mechanism.get("read_back") != mechanism.get("wanted"):
         yield (
             f"{mechanism.get('knob')} held {mechanism.get('read_back')!r} and not {mechanism.get('wanted')!r} at the "
-            f"end of the run: the {name} fork was not in use."
+            f"end of the run: {_fork(name)} was not in use."
         )
     for place, fork in enumerate(result.snapshots, start=1):
         fault = _flight_fault(result.run, fork, name) or _cost_fault(result.run, fork, name)
@@ -135,7 +137,7 @@ def _cost_fault(run: Run, fork: Snapshot, name: str) -> str | None:
         return None
     return (
         f"took {time_text(took_ns)} for {count_text(tables)} page tables, {time_text(took_ns / tables)} each: it "
-        f"copied them as the default fork does, and the {name} fork was not used."
+        f"copied them as the default fork does, and {_fork(name)} was not used."
     )
 
 

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from forktail import rundir
+from forktail.measure.mechanism import ASYNC_FORK
 from forktail.workload import Workload, assign, read_document, validate
 
 LOCAL = "local"
 """The kernel of a sweep without a lab: the one at hand."""
 
-ASYNC_FORK = "async-fork"
-"""The kernel on which `snapshot.copy_threads` has an effect."""
-
 COPY_THREADS = "snapshot.copy_threads"
+"""Has an effect where async-fork copies page tables after fork, and nowhere else."""
 
 AGAIN = " (again)"
 """Marks the arm that measures a kernel a second time: how far the two differ is the noise floor."""
