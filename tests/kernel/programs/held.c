@@ -123,7 +123,6 @@ static void set_numa_balancing(const char *value)
 /* The kernel begins to scan a second after the process has, and does it in what is run then. */
 static void be_scanned(struct pages *pages)
 {
-	long before = counters_read("/proc/vmstat", "numa_pte_updates");
 	struct timespec now;
 
 	set_numa_balancing("1");
@@ -134,8 +133,6 @@ static void be_scanned(struct pages *pages)
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	}
 	set_numa_balancing("0");
-	tap_note("%ld ptes were to give hints",
-		 counters_read("/proc/vmstat", "numa_pte_updates") - before);
 	pages_write_random(pages, 5);
 }
 
