@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,10 +16,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    ValidationError,
     model_validator,
 )
 
+from forktail.document import document_of, read_toml
 from forktail.errors import BadInput
 from forktail.units import format_size, format_time, parse_size, parse_time
 
@@ -174,36 +173,6 @@ class Workload(_Section):
         return self
 
 
-def _nearest(key: str, known: Iterable[str]) -> str:
-    match = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"did you mean {match[0]!r}?" if match else f"known are {', '.join(sorted(known))}."
-
-
-def _known_keys(location: tuple[str | int, ...]) -> list[str]:
-    model: type[BaseModel] = Workload
-    for part in location:
-        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            break
-        model = annotation
-    return list(model.model_fields)
-
-
-def _explain(error: ValidationError) -> list[str]:
-    lines = []
-    for fault in error.errors(include_url=False):
-        location = fault["loc"]
-        name = ".".join(str(part) for part in location)
-        if fault["type"] == "extra_forbidden":
-            lines.append(f"{name} is not a known key: {_nearest(str(location[-1]), _known_keys(location[:-1]))}")
-        else:
-            message = fault["msg"].removeprefix("Value error, ")
-            if fault["type"] != "value_error":
-                message += f" (given: {fault['input']!r})"
-            lines.append(f"{name}: {message}" if name else message)
-    return lines
-
-
 def assign(document: dict[str, Any], key: str, value: object) -> None:
     """Put a value under a dotted key, as in server.size."""
     *sections, last = key.split(".")
@@ -242,14 +211,7 @@ def read_document(path: Path, assignments: Iterable[str] = (), emulated: bool = 
     Its `[emulated]` section, which is laid out like the file, replaces values where the machine is `emulated`;
     `--set` assignments have the last word.
     """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise BadInput(f"The workload {path} does not exist: give one of the files in workloads/.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"The workload {path} cannot be read ({error}): give a TOML file.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"The workload {path} is not TOML: {error}.") from error
+    document = read_toml(path, "workload", "one of the files in workloads/")
     document.setdefault("name", path.stem)
     scaled = document.pop("emulated", {})
     if not isinstance(scaled, dict):
@@ -267,14 +229,7 @@ def read_document(path: Path, assignments: Iterable[str] = (), emulated: bool = 
 
 def validate(document: dict[str, Any], source: str) -> Workload:
     """The workload of a document; BadInput lists every fault at once, one a line, each with its mend."""
-    try:
-        return Workload.model_validate(document)
-    except ValidationError as error:
-        faults = _explain(error)
-        if len(faults) == 1:
-            raise BadInput(f"{source}: {faults[0]}") from error
-        lines = "\n".join(f"  - {fault}" for fault in faults)
-        raise BadInput(f"{source} has {len(faults)} faults:\n{lines}") from error
+    return document_of(Workload, document, source)
 
 
 def read_workload(path: Path, assignments: Iterable[str] = (), emulated: bool = False) -> Workload:
