@@ -18,6 +18,7 @@ EVENTS_SCHEMA = "forktail.events/1"
 SUMMARY_SCHEMA = "forktail.summary/1"
 PLAN_SCHEMA = "forktail.plan/1"
 SWEEP_SCHEMA = "forktail.sweep/1"
+COMPARISON_SCHEMA = "forktail.comparison/1"
 
 WORKLOAD = "workload.toml"
 ENVIRONMENT = "environment.json"

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import forktail
+from forktail.cli.compare import EPILOG, compare
 from forktail.cli.console import new_app
 from forktail.cli.doctor import doctor
 from forktail.cli.kernel import app as kernel
@@ -17,12 +18,14 @@ from forktail.cli.sweep import sweep
 
 app = new_app(
     "What fork-based snapshots do to the tail latency of in-memory stores.",
-    "Exit codes: 0 ok, 1 the result failed a check, 2 bad input, 3 the host lacks something, 130 interrupted.",
+    "Exit codes: 0 ok, 1 the result failed a check, 2 bad input, 3 the host lacks something, 130 interrupted; "
+    "those of compare tell its verdict.",
 )
 
 app.command(epilog="Example: forktail run workloads/quick.toml --set server.size=1GiB --set load.rate=20000")(run)
 app.command(epilog="Example: forktail sweep workloads/quick.toml --set sweep.repeat=5 --out results/nightly")(sweep)
 app.command(name="report", epilog="Example: forktail report results/20260131T120000-quick")(report_run)
+app.command(epilog=EPILOG)(compare)
 app.command(epilog="Example: forktail doctor --json")(doctor)
 app.add_typer(kernel, name="kernel")
 app.add_typer(lab, name="lab")

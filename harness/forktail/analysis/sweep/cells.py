@@ -109,20 +109,22 @@ def _cell(planned: Document, runs: list[Document]) -> Document:
         "runs": len(runs),
         "finished_runs": sum(run["state"] == "finished" for run in runs),
         "valid_runs": len(valid),
-        **{metric: _spread(valid, path) for metric, path in METRICS.items()},
+        **{metric: _spread(valid, metric) for metric in METRICS},
         "buckets": _buckets(valid),
     }
 
 
-def _spread(summaries: list[Document], path: tuple[str, ...]) -> Document:
-    values = []
-    for summary in summaries:
-        value: Any = summary
-        for key in path:
-            # A summary of another version of forktail, or a run without the measurement, lacks a section.
-            value = (value or {}).get(key)
-        if value is not None:
-            values.append(value)
+def measured(summary: Document, metric: str) -> float | None:
+    """What a run's summary holds of a metric of METRICS; None where it was not measured."""
+    value: Any = summary
+    for key in METRICS[metric]:
+        # A summary of another version of forktail, or a run without the measurement, lacks a section.
+        value = (value or {}).get(key)
+    return value
+
+
+def _spread(summaries: list[Document], metric: str) -> Document:
+    values = [value for value in (measured(summary, metric) for summary in summaries) if value is not None]
     if not values:
         return {"mean": None, "min": None, "max": None}
     return {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
