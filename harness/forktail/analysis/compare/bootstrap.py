@@ -72,7 +72,7 @@ def changes(samples: Sequence[Sample], confidence: float) -> list[list[Change]]:
     """The change of each metric of each sample with its interval of that confidence, each by itself."""
     generator = np.random.default_rng(SEED)
     single = (1 - confidence) / 2
-    return [_intervals(_redraw(sample, FEWEST_DRAWS, generator), single, single) for sample in samples]
+    return [_intervals(_redraw(sample, FEWEST_DRAWS, generator, together=False), single, single) for sample in samples]
 
 
 def judged_changes(
@@ -87,40 +87,44 @@ def judged_changes(
     generator = np.random.default_rng(SEED)
     judged = sum(len(sample.regress) for sample in samples)
     count = int(np.clip(_TAIL * judged / family_error, FEWEST_DRAWS, MOST_DRAWS))
-    redrawn = [_redraw(sample, count, generator) for sample in samples]
+    redrawn = [_redraw(sample, count, generator, together=True) for sample in samples]
     single = (1 - confidence) / 2
     level = min(single, _family_level(redrawn, [sample.regress for sample in samples], family_error))
     return [_intervals(one, single, level) for one in redrawn], level
 
 
-def _redraw(sample: Sample, count: int, generator: np.random.Generator) -> _Redrawn:
+def _redraw(sample: Sample, count: int, generator: np.random.Generator, *, together: bool) -> _Redrawn:
+    """Twice `count` redrawings: each is taken mirrored too, as likely and for free."""
     if sample.paired:
         # A pair shares what drifts, so its difference is the unit.
-        size, variance, strayed, drawn_variance = _mean(sample.new - sample.base, count, generator)
+        drawn = _mean(sample.new - sample.base, count, generator, together=together)
+        size, variance, strayed, drawn_variance = drawn
     else:
-        base, base_variance, base_strayed, base_drawn = _mean(sample.base, count, generator)
-        new, new_variance, new_strayed, new_drawn = _mean(sample.new, count, generator)
+        base, base_variance, base_strayed, base_drawn = _mean(sample.base, count, generator, together=together)
+        new, new_variance, new_strayed, new_drawn = _mean(sample.new, count, generator, together=together)
         size, variance = new - base, base_variance + new_variance
         strayed, drawn_variance = new_strayed - base_strayed, base_drawn + new_drawn
     # Values that are all the same have no spread to measure in.
     t = np.divide(strayed, np.sqrt(drawn_variance), out=np.zeros_like(strayed), where=drawn_variance > 0)
-    return _Redrawn(size, np.sqrt(variance), strayed, t)
+    return _Redrawn(size, np.sqrt(variance), np.concatenate((strayed, -strayed)), np.concatenate((t, -t)))
 
 
-def _mean(values: Floats, count: int, generator: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean over runs and its variance, shape (metrics,); how far redrawn means are off, and the variance of each."""
+def _mean(
+    values: Floats, count: int, generator: np.random.Generator, *, together: bool
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean over runs and its variance, shape (metrics,); how far redrawn means are off, and the variance of each.
+
+    `together`, metrics that go together in the runs go together in the redrawn ones; else each is right by itself.
+    """
     runs = len(values)
-    mean = values.mean(axis=0)
-    # With this factor of the covariance, metrics that go together in the runs go together in the redrawn ones.
+    mean, variance = values.mean(axis=0), values.var(axis=0, ddof=1) / runs
+    if not together:
+        # Mean and variance of normal values are independent, and of known distributions.
+        strayed = generator.standard_normal((count, 1)) * np.sqrt(variance)
+        return mean, variance, strayed, generator.chisquare(runs - 1, (count, 1)) / (runs - 1) * variance
     _, scales, axes = np.linalg.svd((values - mean) / np.sqrt(runs - 1), full_matrices=False)
-    factor = scales[:, None] * axes
-    drawn = generator.standard_normal((count, runs, len(factor))) @ factor
-    return (
-        mean,
-        values.var(axis=0, ddof=1) / runs,
-        drawn.mean(axis=1),
-        drawn.var(axis=1, ddof=1) / runs,
-    )
+    drawn = generator.standard_normal((count, runs, len(scales))) @ (scales[:, None] * axes)
+    return mean, variance, drawn.mean(axis=1), drawn.var(axis=1, ddof=1) / runs
 
 
 def _family_level(redrawn: Sequence[_Redrawn], regress: Sequence[Floats], family_error: float) -> float:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -149,11 +150,19 @@ def _run(run: Document, summary: Document, environment: Mapping[str, Any]) -> Me
         boot=(environment.get("kernel") or {}).get("boot_id"),
         release=str(summary["kernel"]["release"]),
         machine=machine(environment),
-        values={metric: measured(summary, metric) for metric in METRICS},
+        values={metric: _value(run["name"], metric, measured(summary, metric)) for metric in METRICS},
         conditions=host_conditions(environment, summary["engine"]),
         probes=summary["probes"],
         forktail=summary["forktail"],
     )
+
+
+def _value(run: str, metric: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise TypeError(f"{metric} is {value!r} in {run}")
+    return value
 
 
 def _time(text: str | None) -> datetime | None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from forktail.analysis.compare.comparison import Comparison
 from forktail.analysis.compare.verdict import Verdict
-from forktail.analysis.quantity import count_text, share_text, significant, time_text
+from forktail.analysis.quantity import count_text, share_text, time_text
 
 Document = dict[str, Any]
 
@@ -118,8 +118,8 @@ def _texts(metric: Document) -> list[str]:
         metric["metric"],
         _value(metric["metric"], metric["base"]),
         _value(metric["metric"], metric["new"]),
-        "-" if ratio is None else significant(ratio),
-        "-" if low is None else f"{significant(low)} to {significant(high)}",
+        "-" if ratio is None else f"{ratio:.3g}",
+        "-" if low is None else f"{low:.3g} to {high:.3g}",
         noise,
         metric["verdict"] or "not judged",
         reason,

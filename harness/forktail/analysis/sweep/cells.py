@@ -120,7 +120,8 @@ def measured(summary: Document, metric: str) -> float | None:
     for key in METRICS[metric]:
         # A summary of another version of forktail, or a run without the measurement, lacks a section.
         value = (value or {}).get(key)
-    return value
+    found: float | None = value
+    return found
 
 
 def _spread(summaries: list[Document], metric: str) -> Document:
