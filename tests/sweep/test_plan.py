@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of a sweep: every combination, interleaved, each a valid workload of its own."""
 
+import math
+import re
 from pathlib import Path
 
 import pytest
 
 from forktail.errors import BadInput
-from forktail.sweep.plan import LOCAL, plan_sweep
+from forktail.sweep.plan import COPY_THREADS, LOCAL, plan_sweep
+from forktail.units import parse_size
+from forktail.workload import read_workload
+
+WORKLOADS = Path(__file__).parents[2] / "workloads"
+KERNELS = ["default", "odf", "async-fork"]
 
 TEXT = """
 [sweep]
@@ -111,3 +118,40 @@ def test_a_number_of_threads_that_no_kernel_takes_is_told_whatever_the_kernels(t
 def test_threads_that_the_whole_sweep_has_are_of_async_fork_alone(tmp_path: Path) -> None:
     plan = plan_sweep(_workload(tmp_path, "[snapshot]\ncopy_threads = 8"), [], ["default", "async-fork"])
     assert [cell.copy_threads for cell in plan.cells] == [None, 8, None]
+
+
+@pytest.mark.parametrize("path", sorted(WORKLOADS.rglob("*.toml")), ids=lambda path: path.stem)
+def test_each_shipped_workload_is_planned_as_its_sweep_says(path: Path) -> None:
+    sweep = read_workload(path).sweep
+    assert set(sweep.kernels) <= set(KERNELS)
+    kernels = sweep.kernels or KERNELS
+    plan = plan_sweep(path, [], kernels, emulated=path.parent.name == "lab")
+    others = math.prod(len(values) for key, values in sweep.vary.items() if key != COPY_THREADS)
+    threads = len(sweep.vary.get(COPY_THREADS, [None]))
+    arms = [*kernels, *kernels[:1]] if sweep.noise_floor else kernels
+    assert len(plan.cells) == others * sum(threads if kernel == "async-fork" else 1 for kernel in arms)
+    assert len({run.name for run in plan.runs}) == len(plan.runs) == len(plan.cells) * sweep.repeat
+    assert len({cell.workload.model_dump_json() + cell.arm for cell in plan.cells}) == len(plan.cells)
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*WORKLOADS.glob("fig*.toml"), *WORKLOADS.glob("blog*.toml")]), ids=lambda path: path.stem
+)
+def test_the_papers_experiments_are_in_its_sizes(path: Path) -> None:
+    """P, sections 3 and 6.1: five runs, 50 clients, 50,000 a second, values of 1024 B, 5 million queries."""
+    workload = read_workload(path)
+    varied = workload.sweep.vary
+    assert workload.sweep.repeat == 5
+    assert (workload.load.rate, workload.load.clients, workload.server.value_size) == (50_000, 50, 1024)
+    assert workload.load.rate * workload.run.duration / 1e9 == 5_000_000
+    assert workload.snapshot.count == 1
+    if "load.set_get" not in varied:
+        assert workload.load.set_get == "1:0"
+    if "server.size" not in varied:
+        assert workload.server.size == 8 * 2**30
+    # 8 GB are persisted in 40 s (P, section 6.2): the window of the largest size closes before the limit.
+    sizes = [parse_size(size) for size in varied.get("server.size", ["8GiB"])]
+    assert max(sizes) / 2**30 * 5e9 < workload.run.limit
+    comments = path.read_text().splitlines()[1:3]
+    assert re.match(r"# [PB], Figures? \d", comments[0])
+    assert comments[1].startswith("# Not said yet: ")
