@@ -106,9 +106,11 @@ def test_noise_that_hides_a_change_is_inconclusive_and_tells_how_many_runs_it_ta
     base, new = (sweep(tmp_path / name, noisy(generator, 0.3)) for name in ("base", "new"))
     result = _compare(base, new)
     assert result.verdict == Verdict.INCONCLUSIVE
-    wanted = _metric(result, "snapshot.p99_us")["runs_wanted"]
-    # Two independent sides at 30 %: (1.96 + 1.645)^2 x 2 x 0.3^2 / ln(1.2)^2 is 70, and more for the family's bound.
-    assert 60 < wanted < 220
+    metric = _metric(result, "snapshot.p99_us")
+    # Runs a side for two independent sides, from the quantile of a single metric to that of a family of three.
+    variance = sum(np.log1p(noise) ** 2 for noise in metric["noise"])
+    least, most = ((bound + 1.645) ** 2 * variance / np.log(1.2) ** 2 for bound in (1.96, 3.5))
+    assert least < metric["runs_wanted"] < most
 
 
 def test_what_is_not_judged_is_shown_and_has_no_say(tmp_path: Path) -> None:

@@ -123,8 +123,15 @@ def _mean(
         strayed = generator.standard_normal((count, 1)) * np.sqrt(variance)
         return mean, variance, strayed, generator.chisquare(runs - 1, (count, 1)) / (runs - 1) * variance
     _, scales, axes = np.linalg.svd((values - mean) / np.sqrt(runs - 1), full_matrices=False)
-    drawn = generator.standard_normal((count, runs, len(scales))) @ (scales[:, None] * axes)
-    return mean, variance, drawn.mean(axis=1), drawn.var(axis=1, ddof=1) / runs
+    factor = scales[:, None] * axes
+    total, squares = np.zeros((count, values.shape[1])), np.zeros((count, values.shape[1]))
+    # A run at a time, so that many runs take no more memory than few.
+    for _ in range(runs):
+        drawn = generator.standard_normal((count, len(scales))) @ factor
+        total += drawn
+        squares += drawn**2
+    strayed = total / runs
+    return mean, variance, strayed, np.maximum(squares / runs - strayed**2, 0) / (runs - 1)
 
 
 def _family_level(redrawn: Sequence[_Redrawn], regress: Sequence[Floats], family_error: float) -> float:
