@@ -16,7 +16,7 @@ from forktail.analysis.quantity import count_text, share_text, time_text
 
 Document = dict[str, Any]
 
-_COLUMNS = ("metric", "BASE", "NEW", "NEW / BASE", "interval", "noise", "verdict", "")
+_COLUMNS = ("metric", "BASE", "NEW", "ratio", "interval", "noise", "verdict")
 _STYLES = {
     Verdict.PASS: "green",
     Verdict.INCONCLUSIVE: "yellow",
@@ -47,6 +47,10 @@ def print_comparison(comparison: Comparison) -> None:
             console.print(Text(f"failure: {failure}", style="bold magenta"), soft_wrap=True)
         if cell["metrics"]:
             console.print(_table(cell))
+        for metric in cell["metrics"]:
+            if metric["verdict"] in (Verdict.REGRESS, Verdict.INCONCLUSIVE):
+                style = _STYLES[Verdict(metric["verdict"])]
+                console.print(Text(f"{metric['metric']}: {_reason(metric)}", style=style), soft_wrap=True)
     if document["warnings"]:
         console.print()
     for warning in document["warnings"]:
@@ -60,11 +64,12 @@ def markdown(comparison: Comparison) -> str:
     lines += [f"- **failure**: {_escaped(failure)}" for failure in document["failures"]]
     lines += [f"- warning: {_escaped(warning)}" for warning in document["warnings"]]
     for cell in document["cells"]:
-        lines += ["", f"### {_escaped(cell['label'])}: {cell['verdict']}{_escaped(_runs(cell))}", ""]
+        lines += ["", f"### {_escaped(cell['label'])}: {cell['verdict']}{_escaped(_runs(cell))}"]
+        lines += [""] * bool(_own_failures(cell, document))
         lines += [f"- **failure**: {_escaped(failure)}" for failure in _own_failures(cell, document)]
         if cell["metrics"]:
-            lines += ["", _row(_COLUMNS), _row(("---", *["---:"] * 5, "---", "---"))]
-            lines += [_row([_escaped(text) for text in _texts(metric)]) for metric in cell["metrics"]]
+            lines += ["", _row([*_COLUMNS, "why"]), _row(["---", *["---:"] * 5, "---", "---"])]
+            lines += [_row([f"`{metric['metric']}`", *_cells(metric)]) for metric in cell["metrics"]]
     return "\n".join(lines) + "\n"
 
 
@@ -99,31 +104,37 @@ def _runs(cell: Document) -> str:
 def _table(cell: Document) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in _COLUMNS:
-        table.add_column(column, justify="right" if column in _COLUMNS[1:6] else "left", no_wrap=bool(column))
+        table.add_column(column, justify="right" if column in _COLUMNS[1:6] else "left", no_wrap=True)
     for metric in cell["metrics"]:
         style = _STYLES[Verdict(metric["verdict"])] if metric["verdict"] else ""
-        *numbers, verdict, reason = _texts(metric)
-        table.add_row(*numbers, Text(verdict, style=style), reason, style=None if metric["judged"] else "dim")
+        *numbers, verdict = _texts(metric)
+        table.add_row(*numbers, Text(verdict, style=style), style=None if metric["judged"] else "dim")
     return table
 
 
 def _texts(metric: Document) -> list[str]:
     """A metric's row, a text for each of _COLUMNS."""
     ratio, low, high = metric["ratio"], metric["low"], metric["high"]
-    noise = " / ".join("-" if share is None else share_text(share) for share in metric["noise"])
-    reason = metric["reason"] or ""
-    if metric["runs_wanted"]:
-        reason += f"; about {count_text(metric['runs_wanted'])} runs a side would tell"
+    noise = max((share for share in metric["noise"] if share is not None), default=None)
     return [
         metric["metric"],
         _value(metric["metric"], metric["base"]),
         _value(metric["metric"], metric["new"]),
         "-" if ratio is None else f"{ratio:.3g}",
         "-" if low is None else f"{low:.3g} to {high:.3g}",
-        noise,
+        "-" if noise is None else share_text(noise),
         metric["verdict"] or "not judged",
-        reason,
     ]
+
+
+def _reason(metric: Document) -> str:
+    wanted = metric["runs_wanted"]
+    return (metric["reason"] or "") + (f"; about {count_text(wanted)} runs a side would tell" if wanted else "")
+
+
+def _cells(metric: Document) -> list[str]:
+    """What stands behind a metric's name in Markdown."""
+    return [_escaped(text) for text in (*_texts(metric)[1:], _reason(metric))]
 
 
 def _value(metric: str, value: float | None) -> str:
@@ -132,7 +143,7 @@ def _value(metric: str, value: float | None) -> str:
     return next((time_text(value * unit) for end, unit in _UNITS.items() if metric.endswith(end)), count_text(value))
 
 
-def _row(texts: list[str] | tuple[str, ...]) -> str:
+def _row(texts: list[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
