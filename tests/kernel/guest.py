@@ -60,7 +60,8 @@ class Boot:
     @property
     def kernel(self) -> str:
         """Release and version, as the kernel itself tells them."""
-        found = re.search(r"^kernel (.*)$", self.console, re.MULTILINE)
+        # The firmware's last escape sequence may stand before it on its line.
+        found = re.search(r"kernel (\d+\.\d.*)$", self.console, re.MULTILINE)
         return found[1] if found else ""
 
     @property
