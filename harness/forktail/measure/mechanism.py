@@ -135,15 +135,15 @@ def check_mechanism(flavour: str) -> None:
 @contextmanager
 def fork_mechanism(flavour: str, snapshot: Snapshot) -> Iterator[Mechanism]:
     """The mechanism of a kernel flavour for the time of a run, made before the server and gone after it."""
-    threads = snapshot.copy_threads if snapshot.fork != DEFAULT else 0
+    switched = snapshot.fork != DEFAULT
     note = None
-    if snapshot.copy_threads != Snapshot().copy_threads and (flavour != ASYNC_FORK or not threads):
+    if snapshot.copy_threads != Snapshot().copy_threads and not (flavour == ASYNC_FORK and switched):
         why = "snapshot.fork leaves async-fork off" if flavour == ASYNC_FORK else "this kernel has no async-fork"
         note = f"snapshot.copy_threads = {snapshot.copy_threads} has no effect: {why}."
     if flavour == ASYNC_FORK:
         with memory_cgroup(memory_hierarchy()) as cgroup:
-            yield AsyncFork(cgroup, threads, note)
-    elif flavour == ODF and threads:
+            yield AsyncFork(cgroup, snapshot.copy_threads if switched else 0, note)
+    elif flavour == ODF and switched:
         yield OnDemandFork(note)
     else:
         yield Mechanism(DEFAULT, note=note)

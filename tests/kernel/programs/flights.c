@@ -15,6 +15,7 @@
 #include "flight.h"
 #include "knobs.h"
 #include "pages.h"
+#include "reaper.h"
 
 #define TABLES 12
 #define GROUP "/sys/fs/cgroup/forktail-flights/"
@@ -407,24 +408,6 @@ static void stay_on(const cpu_set_t *cpus)
 		tap_bail_out("sched_setaffinity: %s", strerror(errno));
 }
 
-/* The victim cannot run before its memory is reaped: it has the same CPU as who does it. */
-static bool kill_and_reap(pid_t pid)
-{
-	int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
-	struct sched_param first = {.sched_priority = 1};
-	struct sched_param none = {0};
-
-	sched_setscheduler(0, SCHED_FIFO, &first);
-	kill(pid, SIGKILL);
-	int result = (int)syscall(SYS_process_mrelease, descriptor, 0);
-
-	sched_setscheduler(0, SCHED_OTHER, &none);
-	if (result)
-		tap_note("process_mrelease: %s", strerror(errno));
-	close(descriptor);
-	return result == 0;
-}
-
 /* What reaps memory cannot allocate, so it has to leave what is not copied. */
 static void reaped_parents(void)
 {
@@ -456,7 +439,7 @@ static void reaped_parents(void)
 			pause();
 		}
 		good = read(ends[0], &byte, 1) == 1 && good;
-		good = kill_and_reap(parent) && good;
+		good = reaper_kill(parent) && good;
 		stay_on(&all);
 		waitpid(parent, NULL, 0);
 		flight_release();
@@ -485,7 +468,7 @@ static void reaped_children(void)
 
 		flight_await_hold();
 		pages_write_random(&pages, 3);
-		good = kill_and_reap(child.pid) && good;
+		good = reaper_kill(child.pid) && good;
 		pages_write_random(&pages, 10);
 		good = was_killed(&child) && pages_intact(&pages) && good;
 		flight_release();

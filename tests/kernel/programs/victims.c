@@ -11,6 +11,7 @@
 #include "family.h"
 #include "knobs.h"
 #include "pages.h"
+#include "reaper.h"
 
 #define TABLES 4
 #define GROUP "/sys/fs/cgroup/forktail-victims/"
@@ -99,27 +100,6 @@ static void oom(bool kill_parent)
 	       kill_parent ? "parent" : "child", kill_parent ? "child" : "parent");
 }
 
-/*
- * The victim cannot run before its memory is reaped: it has the same CPU as the reaper, which does
- * not sleep.
- */
-static bool reap(pid_t pid)
-{
-	int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
-	struct sched_param first = {.sched_priority = 1};
-	struct sched_param none = {0};
-
-	sched_setscheduler(0, SCHED_FIFO, &first);
-	kill(pid, SIGKILL);
-	int result = (int)syscall(SYS_process_mrelease, descriptor, 0);
-
-	sched_setscheduler(0, SCHED_OTHER, &none);
-	if (result)
-		tap_note("process_mrelease: %s", strerror(errno));
-	close(descriptor);
-	return result == 0;
-}
-
 static void stay_on_first_cpu(void)
 {
 	cpu_set_t first;
@@ -146,7 +126,7 @@ static void reap_child(void)
 		if (i % 4 >= 2)
 			pages_write_random(&pages, 5);
 		usleep(20000);
-		reaped += reap(child.pid);
+		reaped += reaper_kill(child.pid);
 		good = pages_intact(&pages) && good;
 		close(child.go);
 		waitpid(child.pid, NULL, 0);
@@ -192,7 +172,7 @@ static void reap_parent(void)
 		if (read(ends[0], &verdict, 1) != 1 || verdict)
 			tap_bail_out("the parent did not begin");
 		usleep(20000);
-		reaped += reap(parent.pid);
+		reaped += reaper_kill(parent.pid);
 		close(parent.go);
 		waitpid(parent.pid, NULL, 0);
 		verdict = 1;
