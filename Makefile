@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep quick test test-kernel kernels setup lint benchmark lock clean help
+.PHONY: sweep quick test test-kernel kernels setup ansible lint benchmark lock clean help
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,6 +43,8 @@ kernels: setup ## build the lab's kernels, unless they are in the cache
 
 setup: $(VENV)/installed ## install what is missing: Debian packages, a virtual environment, the native parts
 
+ansible: $(VENV)/ansible/installed ## install Ansible, in an environment of its own
+
 lint: setup ## check style, types and licence headers
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pre-commit run --all-files --show-diff-on-failure
 
@@ -50,10 +52,13 @@ benchmark: setup ## measure speed and memory beside the peers
 	export PATH="$(CURDIR)/$(BIN):$$PATH"; \
 	for benchmark in benchmarks/*.py; do echo "== $$benchmark"; python $$benchmark || exit 1; done
 
-lock: setup ## write requirements.lock anew from pyproject.toml
+LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	--no-emit-find-links --upgrade
+
+lock: setup ## write the locked requirements anew
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --all-extras $(LOCK) --output-file requirements.lock
+	$(BIN)/uv pip compile playbooks/requirements.in $(LOCK) --output-file playbooks/requirements.lock
 
 clean: ## remove what was built (results stay)
 	rm -rf build $(VENV)
@@ -76,4 +81,9 @@ $(VENV)/requirements: requirements.lock $(VENV)/packages
 
 $(VENV)/installed: $(VENV)/requirements pyproject.toml $(NATIVE) $(MODULES)
 	$(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/ansible/installed: playbooks/requirements.lock $(VENV)/installed
+	python3 -m venv $(VENV)/ansible
+	$(VENV)/ansible/bin/pip install --quiet --require-hashes --requirement playbooks/requirements.lock
 	@touch $@
