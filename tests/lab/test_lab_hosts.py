@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from forktail.kernel import cache
 from forktail.lab.hosts import Hosts
 from forktail.lab.kernel import find_kernel
 from forktail.lab.machine import Machine
+from forktail.lab.remote import release_in
 from forktail.measure.proc import memory_bytes
 from forktail.sweep.plan import plan_sweep
 
@@ -59,6 +61,31 @@ def test_a_run_whose_guest_hangs_is_made_in_another(
         assert not hung.alive()
     assert (made / "run.json").exists()
     assert sum("does not answer any more" in sentence for sentence in told) == 1
+
+
+def test_a_guest_that_counts_instructions_rests_between_its_runs(
+    real_kernel: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    run = plan_sweep(tiny, ["load.rate=200", "load.cpu=-1", "server.cpus="], ["default"]).runs[0]
+    machine = Machine(memory_bytes=1024 * MIB, cpus=1, icount=True)
+    with Hosts({"default": find_kernel(str(real_kernel))}, machine, lambda _: None) as hosts:
+        assert (hosts.measure(run, tmp_path / "run") / "run.json").exists()
+        resting = hosts._hosts["default"].guest
+        spent = cpu_ticks(resting.pid)
+        time.sleep(1)
+        assert cpu_ticks(resting.pid) == spent, "an idle guest takes a core of the host"
+        awake = hosts.guest("default")
+        assert awake is resting
+        assert release_in(awake) is not None
+        resting.rest()
+    assert not resting.alive()
+
+
+def cpu_ticks(pid: int) -> int:
+    """What a process has had of the CPUs, in clock ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def test_ctrl_c_in_a_sweep_leaves_no_guest_and_a_sweep_to_go_on_with(start: Start, tiny: Path, tmp_path: Path) -> None:

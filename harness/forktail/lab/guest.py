@@ -51,13 +51,31 @@ class Guest:
         """What it may yet take of the host's memory."""
         return max(0, self.machine.memory_bytes - process_bytes(self.pid)["rss_bytes"])
 
+    def rest(self) -> None:
+        """Stop a guest that counts instructions until it is woken; its clock stands still.
+
+        Idle, it skips from tick to tick as fast as a core of the host can. Any other guest idles at no cost, and its
+        clock would jump.
+        """
+        if self.machine.icount:
+            self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let a guest that rests go on; of no effect on any other."""
+        if self.machine.icount:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.alive():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
     def end(self) -> None:
         """Make sure that the process is gone; what the guest wrote to its disk goes with it."""
+        self.wake()
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + _ENDED_WITHIN_S
-            if self.alive():
-                with suppress(ProcessLookupError):
-                    os.kill(self.pid, number)
+            self._signal(number)
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.02)
 

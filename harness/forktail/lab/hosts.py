@@ -48,6 +48,13 @@ class Hosts:
 
     def measure(self, run: PlannedRun, path: Path) -> Path:
         """Make a planned run in its kernel's guest; where that hung, as under an old QEMU, once more in another."""
+        try:
+            return self._measure(run, path)
+        finally:
+            for host in self._hosts.values():
+                host.guest.rest()
+
+    def _measure(self, run: PlannedRun, path: Path) -> Path:
         guest = self.guest(run.cell.kernel)
         try:
             return run_in(guest, run.cell.workload, path)
@@ -59,7 +66,7 @@ class Hosts:
         return run_in(self.guest(run.cell.kernel), run.cell.workload, path)
 
     def guest(self, flavour: str) -> Guest:
-        """The living guest of a kernel, booted if need be; EnvironmentLacks where not even one finds memory."""
+        """The guest of a kernel, awake, and booted if need be; EnvironmentLacks where not even one finds memory."""
         for name in [name for name, host in self._hosts.items() if not host.guest.alive()]:
             self._end(name)
         if flavour in self._hosts:
@@ -70,6 +77,7 @@ class Hosts:
             context = guest_for_one_command(self._kernels[flavour], self._machine, self._tell)
             host = _Host(end.enter_context(context), end)
         self._hosts[flavour] = host
+        host.guest.wake()
         return host.guest
 
     def _make_room(self) -> None:

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "family.h"
+#include "pace.h"
 #include "pages.h"
 
 #define WRITERS 3
@@ -116,7 +117,7 @@ int main(void)
 	}
 	pthread_create(&mapper, NULL, map_on, &pages);
 	pthread_create(&reader, NULL, read_on, &pages);
-	for (int i = 0; i < FORKS; i++) {
+	for (int i = 0; i < paced(FORKS); i++) {
 		struct child child = family_fork();
 
 		if (child.pid == 0) {
@@ -142,7 +143,7 @@ int main(void)
 	pthread_join(mapper, NULL);
 	pthread_join(reader, NULL);
 	tap_ok(consistent, "each of %d children has every write of each thread up to some moment",
-	       FORKS);
+	       paced(FORKS));
 	for (int i = 0; i < WRITERS; i++)
 		tap_ok(is_prefix(&writers[i]), "the parent lost no write of thread %d", i);
 	tap_ok(pages_intact(&pages), "nor of the thread that maps and unmaps");
