@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from matplotlib.figure import Figure
 
-from forktail.analysis.quantity import count_text, range_text, share_text, time_text
+from forktail.analysis.quantity import change_text, count_text, range_text, share_text, size_text, time_text
 
 
 def png(figure: Figure) -> bytes:
@@ -32,7 +32,14 @@ def page(template: str, pictures: Mapping[str, bytes], **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(
-        us=_microseconds, us_to=_microseconds_to, count=_count, share=_share, time=time_text, plain=plain
+        us=_microseconds,
+        us_to=_microseconds_to,
+        count=_count,
+        share=_share,
+        time=time_text,
+        plain=plain,
+        size=size_text,
+        change=change_text,
     )
     encoded = {name: base64.b64encode(picture).decode("ascii") for name, picture in pictures.items()}
     return environment.get_template(template).render(pictures=encoded, **values)

@@ -51,6 +51,11 @@ def share_text(share: float) -> str:
     return f"{percent:.3g} %"
 
 
+def change_text(change: float) -> str:
+    """A change, new over old less one, in percent with its sign: -0.5 is "-50.0 %"."""
+    return f"{100 * change:+,.1f} %"
+
+
 def count_text(count: float) -> str:
     """A whole number with its thousands apart."""
     return f"{count:,.0f}"

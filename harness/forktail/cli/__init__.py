@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import forktail
+from forktail.cli.abridge import abridge
 from forktail.cli.compare import EPILOG, compare
 from forktail.cli.console import new_app
 from forktail.cli.doctor import doctor
@@ -26,6 +27,7 @@ app.command(epilog="Example: forktail run workloads/quick.toml --set server.size
 app.command(epilog="Example: forktail sweep workloads/quick.toml --set sweep.repeat=5 --out results/nightly")(sweep)
 app.command(name="report", epilog="Example: forktail report results/20260131T120000-quick")(report_run)
 app.command(epilog=EPILOG)(compare)
+app.command(epilog="Example: forktail abridge results/20260131T120000-fork-by-size-sweep results/reference")(abridge)
 app.command(epilog="Example: forktail doctor --json")(doctor)
 app.add_typer(kernel, name="kernel")
 app.add_typer(lab, name="lab")

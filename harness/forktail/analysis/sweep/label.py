@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from forktail.analysis.mechanism import threads_text
+from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF, threads_text
 from forktail.analysis.quantity import size_text
 
 Cell = dict[str, Any]
@@ -39,3 +39,17 @@ def group_label(cell: Cell) -> str:
 def group_labels(cells: Sequence[Cell]) -> list[str]:
     """The groups in the order of the plan."""
     return list(dict.fromkeys(group_label(cell) for cell in cells))
+
+
+def flavour(cell: Cell) -> str:
+    """`default`, `odf` or `async-fork`: the kernel's own name, and of the kernel at hand what its release tells."""
+    told = [str(cell["kernel"]), *(str(release) for release in cell["releases"])]
+    for name in (ASYNC_FORK, ODF, DEFAULT):
+        if any(text == name or text.endswith(f"-forktail-{name}") for text in told):
+            return name
+    return DEFAULT
+
+
+def again(cell: Cell) -> bool:
+    """Whether the cell measures its kernel a second time, for the noise floor."""
+    return bool(cell["arm"] != cell["kernel"])

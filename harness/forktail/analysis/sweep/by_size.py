@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The papers' figures over the size of the data: this sweep on the left, what the paper says in numbers on the right.
+
+Both panels have the same axes where the sweep ran on a real machine. Times of an emulated sweep have an axis of their
+own: they are not to be read beside the paper's, only ratios and counts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import log10
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF
+from forktail.analysis.papers import GIB, Number, read_papers
+from forktail.analysis.quantity import count_text, share_text, size_text, time_text
+from forktail.analysis.style import styled, titled
+from forktail.analysis.sweep.axes import KERNEL_COLOURS, colours, legend, log_times, paler, subtitle
+from forktail.analysis.sweep.cells import Sweep
+from forktail.analysis.sweep.figures import Draw
+from forktail.analysis.sweep.label import Cell, again, flavour, fork_label, settings
+
+_HEIGHT = 4.6
+_DODGE = 0.07
+"""How far apart points of one size stand, the distance between two sizes being 1."""
+_LINE = 0.048
+"""The least distance between two lines of text, as a share of the axis."""
+_TEXTS = 18
+"""More points than these are not told in numbers: the texts would be in each other's way."""
+_PAPER_SIZES = [2**power * GIB for power in range(7)]
+"""What the papers measured: 1 to 64 GB (P, section 6.1)."""
+_MARKERS = {"redis": "D", "keydb": "s"}
+_BOUNDS = {"stated": "", "about": "~ ", "below": "< ", "above": "> ", "up to": "≤ "}
+_PAPER = "P (PVLDB 2023)"
+_BLOG = "B (blog of Alibaba Cloud)"
+
+Series = dict[str, list[Cell]]
+Legend = dict[str, Any]
+
+
+@dataclass
+class _Panel:
+    """One panel: sizes at even distances, as the papers draw them, and what is told beside its points."""
+
+    axes: Axes
+    sizes: list[int]
+    texts: list[tuple[int, float, str, str]] = field(default_factory=list)
+    """Size, value, text and colour."""
+
+    def at(self, size: int, dodge: float = 0) -> float:
+        return self.sizes.index(size) + dodge
+
+    def finish(self) -> None:
+        self.axes.set_xticks(range(len(self.sizes)), [size_text(size) for size in self.sizes])
+        self.axes.set_xlim(-0.5, len(self.sizes) - 0.5)
+        self.axes.grid(visible=False, axis="x")
+        self.axes.set_xlabel("data")
+        log_times(self.axes)
+
+    def tell(self) -> None:
+        """Put each text beside its point, and so far up that it does not lie on the one below."""
+        low, high = (log10(bound) for bound in self.axes.get_ylim())
+        last = max(self.sizes, key=lambda size: (len(self.sizes) > 1, size))
+        for size in self.sizes:
+            floor = 0.0
+            for _, value, text, colour in sorted(entry for entry in self.texts if entry[0] == size):
+                lines = text.count("\n") + 1
+                middle = max((log10(value) - low) / (high - low), floor + lines * _LINE / 2)
+                floor = middle + lines * _LINE / 2
+                left = size == last
+                self.axes.annotate(
+                    text,
+                    (self.at(size), middle),
+                    xycoords=self.axes.get_xaxis_transform(),
+                    xytext=(-11 if left else 11, 0),
+                    textcoords="offset points",
+                    ha="right" if left else "left",
+                    va="center",
+                    fontsize=8,
+                    color=colour,
+                    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+                )
+
+
+@styled
+def figure_3(sweep: Sweep) -> Figure:
+    """How long the default fork takes, and the part of it that copies page tables (P, Figure 3)."""
+    series = _series(sweep, [DEFAULT])
+    figure, own, paper = _panels(sweep, series, "Default fork by size", _PAPER)
+    entries = _lines(own, sweep, series, "fork_us", _copying)
+    _lines(own, sweep, series, "page_table_copy_us", dashed=True)
+    papers = read_papers()
+    shares = {
+        number.size: f"\n{_BOUNDS[number.how]}{100 * number.value:g} % copying"
+        for number in papers.numbers("page_table_copy_share", [DEFAULT])
+    }
+    _quote(paper, papers.numbers("fork_us", [DEFAULT]), lambda number: shares.get(number.size, ""))
+    _quote(paper, papers.numbers("page_table_copy_us", [DEFAULT]), lambda _: ", copying alone")
+    entries["copying page tables"] = Line2D([], [], color="#666666", linestyle="--")
+    return _finished(figure, sweep, own, paper, "fork", entries)
+
+
+@styled
+def figure_4(sweep: Sweep) -> Figure:
+    """p99 of normal and of snapshot queries, by default and on-demand fork (P, Figure 4)."""
+    return _tail(sweep, "p99 of normal and snapshot queries by size", "p99", [DEFAULT, ODF], normal=True)
+
+
+@styled
+def figure_5(sweep: Sweep) -> Figure:
+    """The slowest normal and the slowest snapshot query, by default and on-demand fork (P, Figure 5)."""
+    return _tail(sweep, "Slowest normal and snapshot query by size", "max", [DEFAULT, ODF], normal=True)
+
+
+@styled
+def figure_9(sweep: Sweep) -> Figure:
+    """p99 of snapshot queries, by on-demand fork and Async-fork (P, Figure 9; B, Figure 6)."""
+    return _tail(sweep, "p99 of snapshot queries by size", "p99", [ODF, ASYNC_FORK])
+
+
+@styled
+def figure_10(sweep: Sweep) -> Figure:
+    """The slowest snapshot query, by on-demand fork and Async-fork (P, Figure 10; B, Figure 7)."""
+    return _tail(sweep, "Slowest snapshot query by size", "max", [ODF, ASYNC_FORK])
+
+
+@styled
+def figure_11(sweep: Sweep) -> Figure:
+    """How often the server is interrupted after fork, in bcc's buckets (P, Figure 11; B, Figure 8)."""
+    series = _series(sweep, [ODF, ASYNC_FORK])
+    title, source = "Interruptions of the server after fork", f"{_PAPER}: all of them of 16 to 63 µs"
+    figure, own, paper = _panels(sweep, series, title, source)
+    bounds = sorted(
+        {(b["low_us"], b["high_us"]) for cells in series.values() for cell in cells for b in cell["buckets"]}
+    )
+    shades = {bound: 0.75 * place / max(1, len(bounds) - 1) for place, bound in enumerate(bounds)}
+    entries: Legend = {}
+    width = 0.8 / max(1, len(series))
+    for place, (name, cells) in enumerate(series.items()):
+        colour = colours(sweep.cells)[fork_label(cells[0])]
+        entries[name] = Patch(color=colour)
+        for cell in cells:
+            x = own.at(cell["size_bytes"], (place - (len(series) - 1) / 2) * width)
+            _stack(own.axes, cell, x, width, colour, shades)
+    if len(bounds) > 1:
+        entries[f"paler: longer, {bounds[0][0]} to {bounds[-1][1]} µs"] = Patch(color="#BBBBBB")
+    own.axes.set_xticks(range(len(own.sizes)), [size_text(size) for size in own.sizes])
+    own.axes.set_xlabel("data")
+    own.axes.set_ylabel("interruptions a run")
+    if not series:
+        _nothing(own.axes)
+    numbers = sorted(read_papers().numbers("interruptions", [ODF, ASYNC_FORK]), key=lambda number: -number.value)
+    for place, number in enumerate(numbers):
+        bar = paper.axes.bar(place, number.value, 0.6, color=KERNEL_COLOURS[number.kernel])
+        paper.axes.bar_label(bar, [count_text(number.value)], fontsize=8, padding=2)
+    paper.axes.set_xticks(range(len(numbers)), [f"{n.kernel}, {size_text(n.size_bytes)}" for n in numbers])
+    for axes in (own.axes, paper.axes):
+        axes.grid(visible=False, axis="x")
+        axes.margins(y=0.1)
+    legend(figure, entries)
+    return figure
+
+
+@styled
+def blog_13(sweep: Sweep) -> Figure:
+    """When fork returns to the server, by each of the kernels (B, Figure 13)."""
+    kernels = [DEFAULT, ODF, ASYNC_FORK]
+    series = _series(sweep, kernels)
+    figure, own, paper = _panels(sweep, series, "Return of fork by size", _BLOG)
+    entries = _lines(own, sweep, series, "fork_us")
+    _quote(paper, read_papers().numbers("fork_us", kernels, ["B"]))
+    return _finished(figure, sweep, own, paper, "fork", entries)
+
+
+BY_SIZE: dict[str, Draw] = {
+    "figure-03": figure_3,
+    "figure-04": figure_4,
+    "figure-05": figure_5,
+    "figure-09": figure_9,
+    "figure-10": figure_10,
+    "figure-11": figure_11,
+    "blog-13": blog_13,
+}
+"""By the names of their files."""
+
+
+def _tail(sweep: Sweep, title: str, quantile: str, kernels: Sequence[str], normal: bool = False) -> Figure:
+    series = _series(sweep, kernels)
+    figure, own, paper = _panels(sweep, series, title, _PAPER)
+    entries = _lines(own, sweep, series, f"snapshot.{quantile}_us")
+    if normal:
+        _lines(own, sweep, series, f"normal.{quantile}_us", dashed=True)
+        entries["normal queries"] = Line2D([], [], color="#666666", linestyle="--")
+    _quote(paper, read_papers().numbers(f"snapshot.{quantile}_us", kernels))
+    return _finished(figure, sweep, own, paper, "p99" if quantile == "p99" else "slowest", entries)
+
+
+def _panels(sweep: Sweep, series: Series, title: str, source: str) -> tuple[Figure, _Panel, _Panel]:
+    figure = titled(title, subtitle(sweep), _HEIGHT)
+    own, paper = figure.subplots(1, 2)
+    own.set_title("This sweep, EMULATED" if sweep.emulated else "This sweep")
+    paper.set_title(source)
+    if sweep.emulated:
+        own.text(
+            0.5,
+            0.5,
+            "EMULATED",
+            transform=own.transAxes,
+            ha="center",
+            va="center",
+            rotation=25,
+            fontsize=34,
+            fontweight="bold",
+            color="#F0F0F0",
+            zorder=0,
+        )
+    sizes = sorted({int(cell["size_bytes"]) for cells in series.values() for cell in cells})
+    if sweep.emulated or not sizes:
+        return figure, _Panel(own, sizes), _Panel(paper, _PAPER_SIZES)
+    both = sorted({*sizes, *_PAPER_SIZES})
+    return figure, _Panel(own, both), _Panel(paper, both)
+
+
+def _series(sweep: Sweep, kernels: Sequence[str]) -> Series:
+    """The cells with a valid run by what they are besides their size, in the order of the kernels and of the sizes."""
+    engines = {cell["engine"] for cell in sweep.cells}
+    series: Series = {}
+    shown = [cell for cell in sweep.cells if flavour(cell) in kernels and cell["valid_runs"]]
+    shown.sort(key=lambda cell: (kernels.index(flavour(cell)), again(cell), cell["size_bytes"]))
+    for cell in shown:
+        told = [fork_label(cell), *(f"{key} {value}" for key, value in settings(cell).items())]
+        told += [cell["engine"]] * (len(engines) > 1 and "server.engine" not in settings(cell))
+        series.setdefault(", ".join(told), []).append(cell)
+    return series
+
+
+def _lines(
+    panel: _Panel,
+    sweep: Sweep,
+    series: Series,
+    metric: str,
+    more: Callable[[Cell], str] = lambda _: "",
+    dashed: bool = False,
+) -> Legend:
+    """A line for each series, at each size from the lowest run to the highest; returns its part of the legend.
+
+    The mean is told beside each point of a line that is not dashed, with what `more` has to say of its cell.
+    """
+    entries: Legend = {}
+    told = not dashed and sum(len(cells) for cells in series.values()) <= _TEXTS
+    for place, (name, cells) in enumerate(series.items()):
+        measured = [cell for cell in cells if cell[metric]["mean"] is not None]
+        means = [cell[metric]["mean"] for cell in measured]
+        lows = [cell[metric]["mean"] - cell[metric]["min"] for cell in measured]
+        highs = [cell[metric]["max"] - cell[metric]["mean"] for cell in measured]
+        colour = colours(sweep.cells)[fork_label(cells[0])]
+        panel.axes.errorbar(
+            [panel.at(cell["size_bytes"], (place - (len(series) - 1) / 2) * _DODGE) for cell in measured],
+            means,
+            yerr=[lows, highs],
+            fmt="o--" if dashed else "o-",
+            markersize=5 if dashed else 7,
+            markerfacecolor="white" if dashed else colour,
+            color=colour,
+            linewidth=1.0 if dashed else 1.6,
+            capsize=3,
+        )
+        if told:
+            texts = [time_text(mean * 1000) + more(cell) for mean, cell in zip(means, measured, strict=True)]
+            sizes = [int(cell["size_bytes"]) for cell in measured]
+            panel.texts += [(size, mean, text, colour) for size, mean, text in zip(sizes, means, texts, strict=True)]
+        entries[name] = Line2D([], [], color=colour, marker="o")
+    return entries
+
+
+def _copying(cell: Cell) -> str:
+    whole, part = cell["fork_us"]["mean"], cell["page_table_copy_us"]["mean"]
+    return f"\n{share_text(part / whole)} copying" if whole and part is not None else ""
+
+
+def _stack(axes: Axes, cell: Cell, x: float, width: float, colour: str, shades: dict[tuple[int, int], float]) -> None:
+    bottom = 0.0
+    for bucket in cell["buckets"]:
+        shade = paler(colour, shades[bucket["low_us"], bucket["high_us"]])
+        axes.bar(x, bucket["count"], 0.9 * width, bottom, color=shade)
+        bottom += bucket["count"]
+    axes.annotate(count_text(bottom), (x, bottom), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8)
+
+
+def _quote(panel: _Panel, numbers: Sequence[Number], more: Callable[[Number], str] = lambda _: "") -> None:
+    """A hollow mark for each number of a paper, with the number and what `more` has to say of it."""
+    for number in numbers:
+        colour, mark = KERNEL_COLOURS[number.kernel], _MARKERS[number.engine]
+        panel.axes.plot(
+            panel.at(number.size_bytes), number.value, mark, color=colour, markersize=7, markerfacecolor="white"
+        )
+        engine = "" if number.engine == "redis" else f", {number.engine}"
+        text = _BOUNDS[number.how] + time_text(number.value * 1000) + engine + more(number)
+        panel.texts.append((number.size_bytes, number.value, text, colour))
+
+
+def _finished(figure: Figure, sweep: Sweep, own: _Panel, paper: _Panel, label: str, entries: Legend) -> Figure:
+    """Axes, texts and legend; the same bounds for both panels where their times may be compared."""
+    own.axes.set_ylabel(label)
+    drawn = [own, paper] if own.axes.containers else [paper]
+    for panel in drawn:
+        panel.finish()
+    if len(drawn) == 1:
+        _nothing(own.axes)
+    elif not sweep.emulated:
+        bounds = own.axes.get_ylim() + paper.axes.get_ylim()
+        for panel in drawn:
+            panel.axes.set_ylim(min(bounds), max(bounds))
+    for panel in drawn:
+        panel.tell()
+    legend(figure, entries)
+    return figure
+
+
+def _nothing(axes: Axes) -> None:
+    axes.text(
+        0.5,
+        0.5,
+        "This sweep has no valid run\nof the kernels of this figure.",
+        ha="center",
+        va="center",
+        transform=axes.transAxes,
+    )
+    axes.set_axis_off()

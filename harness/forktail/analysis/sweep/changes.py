@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one fork changes against another, here and in the papers: what may be compared even where times may not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF
+from forktail.analysis.papers import read_papers
+from forktail.analysis.sweep.cells import Sweep
+from forktail.analysis.sweep.label import Cell, again, flavour, fork_label, settings
+
+METRICS = {
+    "fork_us": "fork",
+    "snapshot.p99_us": "p99 of snapshot queries",
+    "snapshot.max_us": "slowest snapshot query",
+    "interruptions": "interruptions",
+}
+"""The metrics that the papers compare, in words."""
+
+_PAIRS = [(DEFAULT, ODF), (DEFAULT, ASYNC_FORK), (ODF, ASYNC_FORK)]
+
+
+@dataclass(frozen=True)
+class Change:
+    """From one fork to another at one size, as a share: -0.5 is half of the old."""
+
+    metric: str
+    """Of METRICS."""
+    old: str
+    new: str
+    """A fork as tables call it; in a row that only a paper has, the kernel."""
+    engine: str
+    setting: str
+    """What else the sweep varies; empty where that is nothing, and in a row that only a paper has."""
+    size_bytes: int
+    here: float | None
+    """Of the means of two cells; None where the sweep has not both."""
+    paper: float | None
+    source: str
+    """Paper, figure and section of `paper`."""
+
+
+def changes(sweep: Sweep) -> list[Change]:
+    """All that this sweep or a paper has, by metric, pair of forks, engine and size.
+
+    A kernel that was measured again is compared with itself: how far that is from nothing is the noise floor.
+    """
+    told = _of_papers()
+    rows: list[tuple[tuple[int, int], Change]] = []
+    for place, metric in enumerate(METRICS):
+        for old in sweep.cells:
+            for new in sweep.cells:
+                pair = _pair(old, new)
+                here = _share(old[metric]["mean"], new[metric]["mean"])
+                if pair is None or here is None or not old["valid_runs"] or not new["valid_runs"]:
+                    continue
+                key = (metric, flavour(old), flavour(new), str(new["engine"]), int(new["size_bytes"]))
+                paper, source = told.pop(key, (None, "")) if not again(new) else (None, "")
+                setting = ", ".join(f"{name} {value}" for name, value in settings(new).items())
+                change = Change(metric, fork_label(old), fork_label(new), key[3], setting, key[4], here, paper, source)
+                rows.append(((place, pair), change))
+    for (metric, old_kernel, new_kernel, engine, size), (paper, source) in told.items():
+        order = (list(METRICS).index(metric), _PAIRS.index((old_kernel, new_kernel)))
+        rows.append((order, Change(metric, old_kernel, new_kernel, engine, "", size, None, paper, source)))
+    rows.sort(key=lambda row: (row[0], row[1].engine != "redis", row[1].engine, row[1].setting, row[1].size_bytes))
+    return [change for _, change in rows]
+
+
+def _pair(old: Cell, new: Cell) -> int | None:
+    """The pair's place in the order, the noise floor last; None for cells that differ in more than their fork."""
+    if again(old) or old["size_bytes"] != new["size_bytes"] or old["engine"] != new["engine"]:
+        return None
+    if settings(old) != settings(new):
+        return None
+    if again(new):
+        return len(_PAIRS) if flavour(old) == flavour(new) and old["copy_threads"] == new["copy_threads"] else None
+    pair = (flavour(old), flavour(new))
+    return _PAIRS.index(pair) if pair in _PAIRS else None
+
+
+def _share(old: float | None, new: float | None) -> float | None:
+    return None if not old or new is None else new / old - 1
+
+
+def _of_papers() -> dict[tuple[str, str, str, str, int], tuple[float, str]]:
+    """By metric, kernels, engine and size: the change that a paper tells, else that of two numbers that it states."""
+    papers = read_papers()
+    told: dict[tuple[str, str, str, str, int], tuple[float, str]] = {}
+    for old in papers.number:
+        for new in papers.number:
+            key = (old.metric, old.kernel, new.kernel, old.engine, old.size_bytes)
+            alike = all(getattr(old, name) == getattr(new, name) for name in ("paper", "metric", "engine", "size"))
+            if alike and key[1:3] in _PAIRS and old.metric in METRICS and {old.how, new.how} == {"stated"}:
+                told[key] = (new.value / old.value - 1, f"{new.paper}, {new.source}")
+    for change in papers.change:
+        key = (change.metric, change.old, change.new, change.engine, change.size_bytes)
+        told[key] = (change.value, f"{change.paper}, {change.source}")
+    return told
