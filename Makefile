@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep quick test test-kernel kernels setup ansible lint benchmark lock clean help
+.PHONY: sweep quick test test-kernel kernels setup ansible lint notebooks benchmark lock clean help
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -47,6 +47,12 @@ ansible: $(VENV)/ansible/installed ## install Ansible, in an environment of its 
 
 lint: setup ## check style, types and licence headers
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pre-commit run --all-files --show-diff-on-failure
+
+notebooks: setup ## write the notebooks from their sources and draw them on the newest sweep, into build/notebooks
+	$(BIN)/jupytext --quiet --to ipynb --update --set-kernel python3 notebooks/*.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter nbconvert --to html --execute \
+		--KernelManager.transport=ipc --log-level=ERROR --output-dir build/notebooks notebooks/*.ipynb
+	@echo "Drawn: build/notebooks/*.html"
 
 benchmark: setup ## measure speed and memory beside the peers
 	export PATH="$(CURDIR)/$(BIN):$$PATH"; \

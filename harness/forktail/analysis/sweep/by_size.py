@@ -66,14 +66,13 @@ class _Panel:
     def tell(self) -> None:
         """Put each text beside its point, and so far up that it does not lie on the one below."""
         low, high = (log10(bound) for bound in self.axes.get_ylim())
-        last = max(self.sizes, key=lambda size: (len(self.sizes) > 1, size))
         for size in self.sizes:
             floor = 0.0
             for _, value, text, colour in sorted(entry for entry in self.texts if entry[0] == size):
                 lines = text.count("\n") + 1
                 middle = max((log10(value) - low) / (high - low), floor + lines * _LINE / 2)
                 floor = middle + lines * _LINE / 2
-                left = size == last
+                left = len(self.sizes) > 1 and size == self.sizes[-1]
                 self.axes.annotate(
                     text,
                     (self.at(size), middle),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
 from forktail.analysis.quantity import size_text
@@ -24,6 +26,7 @@ _COLUMNS = {
 
 def cells_frame(sweep: Sweep) -> pd.DataFrame:
     """A row for each fork and setting: how many runs were valid, and the means over these; NaN where there is none."""
+    mark = " (EMULATED)" if sweep.emulated else ""
     rows = []
     for cell in sweep.cells:
         row: dict[str, object] = {
@@ -33,9 +36,10 @@ def cells_frame(sweep: Sweep) -> pd.DataFrame:
         }
         for title, (metric, divisor) in _COLUMNS.items():
             mean = cell[metric]["mean"]
-            row[title] = float("nan") if mean is None else mean / divisor
+            name = title + mark * title.endswith(", ms")
+            row[name] = float("nan") if mean is None else mean / divisor
         rows.append(row)
-    return pd.DataFrame(rows, columns=["fork", "setting", "valid", *_COLUMNS]).set_index(["fork", "setting"])
+    return pd.DataFrame(rows).set_index(["fork", "setting"])
 
 
 def changes_frame(sweep: Sweep) -> pd.DataFrame:
@@ -64,3 +68,20 @@ def verdicts_frame(sweep: Sweep) -> pd.DataFrame:
         for run in sweep.document["runs"]
     ]
     return pd.DataFrame(rows).set_index("run")
+
+
+def headline(directory: Path, sweep: Sweep) -> str:
+    """What is shown, and what its times are worth, as Markdown."""
+    document = sweep.document
+    releases = ", ".join(sorted({release for cell in sweep.cells for release in cell["releases"]}))
+    valid = sum(run["valid"] for run in document["runs"])
+    lines = [
+        f"**{document['name']}**, {document['started_at'] or 'not started'}, from `{directory.name}/`",
+        f"Kernels: {releases or 'none yet'}; valid runs: {valid} of {len(document['runs'])}",
+    ]
+    if sweep.emulated:
+        lines.append(
+            f"**EMULATED** ({', '.join(document['accelerators'])}): times are several times a real machine's. "
+            "Read ratios between kernels, and counts."
+        )
+    return "\n\n".join(lines)
