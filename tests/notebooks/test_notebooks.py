@@ -48,7 +48,9 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     shutil.copytree(REFERENCE, mine)
     plan = json.loads((mine / rundir.PLAN).read_text())
     (mine / rundir.PLAN).write_text(json.dumps(plan | {"name": "mine"}))
-    environment = {name: value for name, value in os.environ.items() if name != "FORKTAIL_RESULTS"}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("FORKTAIL_RESULTS", "PYTEST_ADDOPTS")
+    }
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbmake", "--overwrite", "--nbmake-timeout=240"]
     done = subprocess.run(
         [sys.executable, *command, "notebooks"], cwd=checkout, env=environment, capture_output=True, text=True

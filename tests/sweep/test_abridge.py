@@ -92,4 +92,9 @@ def test_the_committed_sweep_is_small_and_says_nothing_of_a_machine() -> None:
     assert {path.name for path in files} == {rundir.PLAN, rundir.SWEEP, rundir.SUMMARY, rundir.ENVIRONMENT}
     for path in files:
         assert not re.search(r'[\s"]/(?!usr/|sys/|proc/|dev/|boot/|etc/)\w+/', path.read_text()), path
-    assert json.loads((REFERENCE / rundir.SWEEP).read_text()) == read_sweep(REFERENCE).document
+    told = json.loads((REFERENCE / rundir.SWEEP).read_text())
+    made = read_sweep(REFERENCE).document
+    # A later forktail may know more of a cell, but nothing else.
+    assert len(told["cells"]) == len(made["cells"])
+    assert all(cell == {key: new[key] for key in cell} for cell, new in zip(told["cells"], made["cells"], strict=True))
+    assert (told["runs"], told["emulated"]) == (made["runs"], made["emulated"])

@@ -72,6 +72,7 @@ def test_the_papers_numbers_stand_beside() -> None:
     for told in ("3.96 ms", "1.5 ms", "3.24 ms, keydb", "1.03 ms, keydb", "61 µs", "79 µs"):
         assert told in texts
     assert "912 ms" not in texts
+    assert "keydb" not in _texts(figure_4(_by_size()))
     assert "< 10 ms" in _texts(figure_3(_by_size()))
     assert "99.93 % copying" in _texts(figure_3(_by_size()))
     assert "97 % copying" in _texts(figure_3(_by_size()))

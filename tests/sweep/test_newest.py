@@ -61,6 +61,9 @@ def test_the_environment_names_a_directory_of_sweeps_or_a_sweep(
 ) -> None:
     monkeypatch.setenv("FORKTAIL_RESULTS", str(results / "b"))
     assert newest_sweep(tmp_path / "elsewhere")[0] == results / "b"
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setenv("FORKTAIL_RESULTS", "results/b")
+    assert newest_sweep(tmp_path / "notebooks")[0] == results / "b"
     monkeypatch.setenv("FORKTAIL_RESULTS", str(results))
     assert newest_sweep(tmp_path / "elsewhere")[0] == results / "a"
 

@@ -52,13 +52,16 @@ class _Panel:
     sizes: list[int]
     texts: list[tuple[int, float, str, str]] = field(default_factory=list)
     """Size, value, text and colour."""
+    spread: float = 0
+    """How far the outermost points of a size are from its place."""
 
     def at(self, size: int, dodge: float = 0) -> float:
         return self.sizes.index(size) + dodge
 
     def finish(self) -> None:
         self.axes.set_xticks(range(len(self.sizes)), [size_text(size) for size in self.sizes])
-        self.axes.set_xlim(-0.5, len(self.sizes) - 0.5)
+        margin = 0.5 if len(self.sizes) > 1 else 1
+        self.axes.set_xlim(-margin, len(self.sizes) - 1 + margin)
         self.axes.grid(visible=False, axis="x")
         self.axes.set_xlabel("data")
         log_times(self.axes)
@@ -75,7 +78,7 @@ class _Panel:
                 left = len(self.sizes) > 1 and size == self.sizes[-1]
                 self.axes.annotate(
                     text,
-                    (self.at(size), middle),
+                    (self.at(size, -self.spread if left else self.spread), middle),
                     xycoords=self.axes.get_xaxis_transform(),
                     xytext=(-11 if left else 11, 0),
                     textcoords="offset points",
@@ -196,7 +199,9 @@ def _tail(sweep: Sweep, title: str, quantile: str, kernels: Sequence[str], norma
     if normal:
         _lines(own, sweep, series, f"normal.{quantile}_us", dashed=True)
         entries["normal queries"] = Line2D([], [], color="#666666", linestyle="--")
-    _quote(paper, read_papers().numbers(f"snapshot.{quantile}_us", kernels))
+    numbers = read_papers().numbers(f"snapshot.{quantile}_us", kernels)
+    # The paper's figures of normal queries are of Redis, the others of KeyDB too.
+    _quote(paper, [number for number in numbers if number.engine == "redis" or not normal])
     return _finished(figure, sweep, own, paper, "p99" if quantile == "p99" else "slowest", entries)
 
 
@@ -252,6 +257,7 @@ def _lines(
     The mean is told beside each point of a line that is not dashed, with what `more` has to say of its cell.
     """
     entries: Legend = {}
+    panel.spread = (len(series) - 1) / 2 * _DODGE
     told = not dashed and sum(len(cells) for cells in series.values()) <= _TEXTS
     for place, (name, cells) in enumerate(series.items()):
         measured = [cell for cell in cells if cell[metric]["mean"] is not None]
@@ -260,7 +266,7 @@ def _lines(
         highs = [cell[metric]["max"] - cell[metric]["mean"] for cell in measured]
         colour = colours(sweep.cells)[fork_label(cells[0])]
         panel.axes.errorbar(
-            [panel.at(cell["size_bytes"], (place - (len(series) - 1) / 2) * _DODGE) for cell in measured],
+            [panel.at(cell["size_bytes"], place * _DODGE - panel.spread) for cell in measured],
             means,
             yerr=[lows, highs],
             fmt="o--" if dashed else "o-",

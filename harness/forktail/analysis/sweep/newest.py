@@ -36,14 +36,13 @@ def newest_sweep(start: Path | None = None) -> tuple[Path, Sweep]:
 
 def _results(start: Path) -> Path:
     told = os.environ.get(RESULTS)
+    # A notebook runs in its own directory, whoever set the path set it in another, as a rule above.
+    for directory in (start.resolve(), *start.resolve().parents):
+        results = directory / (told or "results")
+        if results.is_dir():
+            return results
     if told:
-        results = Path(told)
-        if not results.is_dir():
-            raise BadInput(f"{RESULTS} is {told}, which is no directory: give one that holds sweeps, or a sweep.")
-        return results
-    for directory in (start, *start.resolve().parents):
-        if (directory / "results").is_dir():
-            return directory / "results"
+        raise BadInput(f"{RESULTS} is {told}, which is no directory: give one that holds sweeps, or a sweep.")
     raise BadInput(f"No results/ is in {start} or above it: begin in the repository, or set {RESULTS}.")
 
 
