@@ -124,6 +124,17 @@ def test_a_change_is_that_of_the_means_beside_the_papers_at_the_same_size() -> N
     assert _change(sweep, "interruptions", "odf", "async-fork", 16).paper == pytest.approx(446 / 7348 - 1)
 
 
+def test_a_papers_number_stands_beside_each_count_of_threads_and_beside_no_other_load() -> None:
+    forks = [_cell("odf", GIB, 200.0), *(_cell("async-fork", GIB, 100.0, copy_threads=threads) for threads in (1, 8))]
+    told = [(c.new, c.paper) for c in changes(_sweep(forks)) if c.metric == "snapshot.p99_us" and c.size_bytes == GIB]
+    assert ("async-fork, 1 thread", -0.0287) in told
+    assert ("async-fork, 8 threads", -0.0287) in told
+    assert ("async-fork", -0.0287) not in told
+    other = [_cell(kernel, GIB, 100.0, values={"load.keys": "gaussian"}) for kernel in ("odf", "async-fork")]
+    (change,) = [c for c in changes(_sweep(other)) if c.setting and c.metric == "snapshot.p99_us"]
+    assert (change.setting, change.paper) == ("load.keys gaussian", None)
+
+
 def test_a_kernel_measured_again_is_compared_with_itself_alone() -> None:
     cells = [_cell("default", GIB, 400.0), _cell("odf", GIB, 200.0), _cell("default", GIB, 420.0, again=True)]
     pairs = {(c.old, c.new): c.here for c in changes(_sweep(cells)) if c.metric == "snapshot.p99_us" and c.here}

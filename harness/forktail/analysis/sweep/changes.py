@@ -47,6 +47,7 @@ def changes(sweep: Sweep) -> list[Change]:
     A kernel that was measured again is compared with itself: how far that is from nothing is the noise floor.
     """
     told = _of_papers()
+    used = set()
     rows: list[tuple[tuple[int, int], Change]] = []
     for place, metric in enumerate(METRICS):
         for old in sweep.cells:
@@ -56,11 +57,15 @@ def changes(sweep: Sweep) -> list[Change]:
                 if pair is None or here is None or not old["valid_runs"] or not new["valid_runs"]:
                     continue
                 key = (metric, flavour(old), flavour(new), str(new["engine"]), int(new["size_bytes"]))
-                paper, source = told.pop(key, (None, "")) if not again(new) else (None, "")
                 setting = ", ".join(f"{name} {value}" for name, value in settings(new).items())
+                # What else the sweep varies is not what the paper's number was measured with.
+                paper, source = (None, "") if again(new) or setting else told.get(key, (None, ""))
+                used.add(key if paper is not None else None)
                 change = Change(metric, fork_label(old), fork_label(new), key[3], setting, key[4], here, paper, source)
                 rows.append(((place, pair), change))
     for (metric, old_kernel, new_kernel, engine, size), (paper, source) in told.items():
+        if (metric, old_kernel, new_kernel, engine, size) in used:
+            continue
         order = (list(METRICS).index(metric), _PAIRS.index((old_kernel, new_kernel)))
         rows.append((order, Change(metric, old_kernel, new_kernel, engine, "", size, None, paper, source)))
     rows.sort(key=lambda row: (row[0], row[1].engine != "redis", row[1].engine, row[1].setting, row[1].size_bytes))
