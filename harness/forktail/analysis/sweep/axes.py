@@ -30,7 +30,7 @@ def subtitle(sweep: Sweep) -> str:
     """What was measured, and whether its times are worth anything."""
     document = sweep.document
     mark = "  ·  EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
-    return f"{document['name']}  ·  mean of {document['repeat']} runs, lines from minimum to maximum{mark}"
+    return f"{document['name']}  ·  mean of the valid of {document['repeat']} runs, lines from minimum to maximum{mark}"
 
 
 def colours(cells: Sequence[dict[str, Any]]) -> dict[str, str]:

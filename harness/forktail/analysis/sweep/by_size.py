@@ -141,7 +141,7 @@ def figure_11(sweep: Sweep) -> Figure:
     bounds = sorted(
         {(b["low_us"], b["high_us"]) for cells in series.values() for cell in cells for b in cell["buckets"]}
     )
-    shades = {bound: 0.75 * place / max(1, len(bounds) - 1) for place, bound in enumerate(bounds)}
+    shades = {bound: 0.75 * place / max(2, len(bounds) - 1) for place, bound in enumerate(bounds)}
     entries: Legend = {}
     width = 0.8 / max(1, len(series))
     for place, (name, cells) in enumerate(series.items()):
