@@ -51,7 +51,7 @@ lint: setup ## check style, types and licence headers
 notebooks: setup ## write the notebooks from their sources and draw them on the newest sweep, into build/notebooks
 	$(BIN)/jupytext --quiet --to ipynb --update --set-kernel python3 notebooks/*.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jupyter nbconvert --to html --execute \
-		--KernelManager.transport=ipc --log-level=ERROR --output-dir build/notebooks notebooks/*.ipynb
+		--log-level=ERROR --ExecutePreprocessor.startup_timeout=180 --output-dir build/notebooks notebooks/*.ipynb
 	@echo "Drawn: build/notebooks/*.html"
 
 benchmark: setup ## measure speed and memory beside the peers
