@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -70,5 +71,8 @@ def _explain(model: type[BaseModel], error: ValidationError) -> list[str]:
             message = fault["msg"].removeprefix("Value error, ")
             if fault["type"] != "value_error":
                 message += f" (given: {fault['input']!r})"
+            if fault["type"] == "literal_error":
+                choices = re.findall("'([^']*)'", str(fault["ctx"]["expected"]))
+                message += f": {nearest(str(fault['input']), choices)}"
             lines.append(f"{name}: {message}" if name else message)
     return lines

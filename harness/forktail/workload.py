@@ -27,6 +27,10 @@ KEY_BYTES = 8
 """Every key is this wide (P, section 6.1: key 8 B), so 16^8 of them exist."""
 
 
+KEYDB_THREADS = 16
+"""KeyDB refuses to start with more (its MAX_EVENT_LOOPS)."""
+
+
 def _size(value: object) -> object:
     if isinstance(value, str):
         return parse_size(value)
@@ -61,15 +65,20 @@ class _Section(BaseModel):
 class Server(_Section):
     """The store under test and the data it holds when the measurement starts."""
 
-    engine: Literal["redis"] = "redis"
-    path: str = Field(default="", description="the server's program; empty: redis-server on PATH")
+    engine: Literal["redis", "keydb", "valkey"] = "redis"
+    path: str = Field(default="", description="the server's program; empty: the engine's own on PATH")
     version: Text = Field(default="", description="the version that the program must be; empty: any")
     port: int = Field(default=0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0: a free one")
     cpus: Text = Field(default="", description="CPUs of the server and its child, as in '0-3,8'; empty: all")
     size: Size = Field(default=512 * 2**20, gt=0, description="payload: keys x value_size prefilled")
     value_size: Size = Field(default=1024, gt=0, le=512 * 2**20)
     value_entropy: float = Field(default=1.0, ge=0, le=1, description="share of a value's bytes that are random")
-    io_threads: int = Field(default=1, ge=1, le=128)
+    threads: int = Field(
+        default=1,
+        ge=1,
+        le=128,
+        description="KeyDB's server-threads, which all serve clients; elsewhere io-threads, which help the one that does",
+    )
     rdb_compression: bool = False
     rdb_checksum: bool = True
     config: dict[str, Text] = Field(default={}, description="further lines of the server's configuration")
@@ -155,6 +164,8 @@ class Workload(_Section):
     @model_validator(mode="after")
     def _agree(self) -> Workload:
         faults = []
+        if self.server.engine == "keydb" and self.server.threads > KEYDB_THREADS:
+            faults.append(f"server.threads is {self.server.threads}, but KeyDB has {KEYDB_THREADS} at most")
         if self.server.keys < 1:
             faults.append("server.size is smaller than server.value_size: not one key fits")
         if self.server.keys >= 16**KEY_BYTES:

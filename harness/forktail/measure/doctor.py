@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forktail.errors import ForktailError
-from forktail.measure import load, preflight, probe, server
+from forktail.measure import load, preflight, probe
+from forktail.measure.engine import ENGINES, find_program
 from forktail.measure.environment import deviations, environment
 from forktail.measure.native import find_native
-from forktail.workload import Workload
+from forktail.workload import Server, Workload
 
 _T = TypeVar("_T")
 
@@ -71,9 +73,13 @@ def diagnose() -> Diagnosis:
         path = attempt(partial(find_native, name))
         if path is not None:
             programs[name] = str(path)
-    found = attempt(lambda: server.find_server(Workload()))
-    if found is not None:
-        programs["redis-server"] = f"{found[0]} {found[1]}"
+    for engine in ENGINES.values():
+        wanted = Workload(server=Server(engine=engine.name))
+        # A workload that names no engine is of the first; the others are wanted by few.
+        if wanted == Workload() or shutil.which(engine.program):
+            found = attempt(partial(find_program, wanted))
+            if found is not None:
+                programs[engine.program] = f"{found.path} {found.version}"
     header = attempt(probe.dry_run) if probe.NAME in programs else None
     measurements = [
         Measurement(

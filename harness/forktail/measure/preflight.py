@@ -10,6 +10,7 @@ from pathlib import Path
 
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError
 from forktail.measure import load, probe, server
+from forktail.measure.engine import find_program
 from forktail.measure.environment import kernel_flavour
 from forktail.measure.mechanism import check_mechanism
 from forktail.measure.native import find_native
@@ -109,7 +110,7 @@ def preflight(workload: Workload, directory: Path) -> None:
         check_btf,
         check_natives,
         check_fork,
-        lambda: server.find_server(workload),
+        lambda: find_program(workload),
         lambda: check_memory(workload),
         lambda: check_disk(workload, directory),
         lambda: check_port(workload),

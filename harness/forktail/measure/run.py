@@ -174,7 +174,8 @@ def _require(probe: Probe) -> None:
 
 
 def _kept_info(info: dict[str, Any]) -> dict[str, Any]:
-    prefixes = ("rdb_", "latest_fork", "mem_allocator", "used_memory", "total_forks", "redis_version", "hz")
+    prefixes = ("rdb_", "latest_fork", "mem_allocator", "used_memory", "total_forks", "hz",
+                "redis_version", "keydb_version", "valkey_version", "server_name", "server_threads")  # fmt: skip
     return {name: value for name, value in info.items() if name.startswith(prefixes)}
 
 
@@ -258,7 +259,8 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         "mechanism": mechanism_used,
         "server": {
             "engine": workload.server.engine,
-            "version": server.version,
+            "version": server.program.version,
+            "threads": workload.server.threads,
             "path": str(server.path),
             "pid": server.pid,
             "port": server.port,

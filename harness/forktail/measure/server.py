@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,37 +18,15 @@ import redis
 
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError, RunFailed
 from forktail.measure.cgroup import MemoryCgroup
+from forktail.measure.engine import Program, find_program
 from forktail.measure.native import die_with_parent
 from forktail.measure.proc import process_bytes
 from forktail.workload import Workload
 
 ADDRESS = "127.0.0.1"
 _SPARE_CLIENTS = 32
-_ANSWERS_WITHIN_S = 60.0
-"""In a guest that counts instructions the clock runs ahead while the program is read from the disk."""
 _CAUSE = r"no space left|cannot allocate|resource temporarily|permission denied|bad directive|wrong number of arg"
 _FAILURE = r"error|fail|can't|cannot|\*\*\*"
-
-
-def find_server(workload: Workload) -> tuple[Path, str]:
-    """The server's program and version; EnvironmentLacks where it is missing or of another version."""
-    wanted = workload.server
-    found = shutil.which(wanted.path or "redis-server")
-    if found is None:
-        if wanted.path:
-            raise BadInput(f"server.path {wanted.path!r} is no program that can be run: mend the path.")
-        raise EnvironmentLacks("redis-server is not on PATH: `apt-get install redis-server`, or set server.path.")
-    try:
-        output = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BadInput(f"{found} does not answer --version ({error}): set server.path to a redis-server.") from error
-    match = re.search(r"\bv=([0-9][^ ]*)", output)
-    if match is None:
-        raise BadInput(f"{found} does not call itself a Redis server: set server.path to a redis-server.")
-    version = match[1]
-    if wanted.version and version != wanted.version:
-        raise BadInput(f"{found} is version {version}, but server.version is {wanted.version}: set server.path.")
-    return Path(found), version
 
 
 def parse_cpus(text: str) -> set[int]:
@@ -79,43 +56,45 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def configuration(workload: Workload, port: int, directory: Path) -> str:
+def configuration(workload: Workload, program: Program, port: int, directory: Path) -> str:
     """The server's configuration file: everything that moves a snapshot or a query is pinned."""
     yes_no = {True: "yes", False: "no"}
-    lines = {
-        "bind": ADDRESS,
-        "port": str(port),
-        "protected-mode": "yes",
-        "daemonize": "no",
-        "dir": f'"{directory}"',
-        "dbfilename": "dump.rdb",
-        "logfile": f'"{directory / "server.log"}"',
-        "save": '""',
-        "appendonly": "no",
-        "maxmemory": "0",
-        "maxclients": str(workload.load.clients + _SPARE_CLIENTS),
-        "activedefrag": "no",
-        "activerehashing": "yes",
-        "disable-thp": "yes",
-        "oom-score-adj": "no",
-        "io-threads": str(workload.server.io_threads),
-        "rdbcompression": yes_no[workload.server.rdb_compression],
-        "rdbchecksum": yes_no[workload.server.rdb_checksum],
-        "rdb-save-incremental-fsync": "yes",
-        # Older engines stop writes after a failed save; the run must fail by its own words instead.
-        "stop-writes-on-bgsave-error": "no",
-    } | workload.server.config
+    lines = (
+        program.directives(workload.server.threads)
+        | {
+            "bind": ADDRESS,
+            "port": str(port),
+            "protected-mode": "yes",
+            "daemonize": "no",
+            "dir": f'"{directory}"',
+            "dbfilename": "dump.rdb",
+            "logfile": f'"{directory / "server.log"}"',
+            "save": '""',
+            "appendonly": "no",
+            "maxmemory": "0",
+            "maxclients": str(workload.load.clients + _SPARE_CLIENTS),
+            "activedefrag": "no",
+            "activerehashing": "yes",
+            "rdbcompression": yes_no[workload.server.rdb_compression],
+            "rdbchecksum": yes_no[workload.server.rdb_checksum],
+            "rdb-save-incremental-fsync": "yes",
+            # Older engines stop writes after a failed save; the run must fail by its own words instead.
+            "stop-writes-on-bgsave-error": "no",
+        }
+        | workload.server.config
+    )
     return "".join(f"{name} {value}\n" for name, value in lines.items())
 
 
 class Server:
-    """A redis-server that this harness started: `directory` holds its configuration, log and RDB.
+    """A server that this harness started: `directory` holds its configuration, log and RDB.
 
     It is in `cgroup`, where one is given, before it runs. EnvironmentLacks where it cannot be put there.
     """
 
     def __init__(self, workload: Workload, directory: Path, cgroup: MemoryCgroup | None = None) -> None:
-        self.path, self.version = find_server(workload)
+        self.program = find_program(workload)
+        self.path = self.program.path
         self.directory = directory
         self.log = directory / "server.log"
         self.rdb = directory / "dump.rdb"
@@ -123,7 +102,7 @@ class Server:
         cpus = parse_cpus(workload.server.cpus) if workload.server.cpus else None
         configuration_file = directory / "redis.conf"
         directory.mkdir()
-        configuration_file.write_text(configuration(workload, self.port, directory), encoding="utf-8")
+        configuration_file.write_text(configuration(workload, self.program, self.port, directory), encoding="utf-8")
 
         with ExitStack() as stack:
             entrance = stack.enter_context(cgroup.procs.open("wb", buffering=0)) if cgroup else None
