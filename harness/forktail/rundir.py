@@ -14,6 +14,7 @@ from forktail.errors import BadInput, EnvironmentLacks
 
 RUN_SCHEMA = "forktail.run/1"
 LOAD_SCHEMA = "forktail.load/1"
+CLOSED_LOAD_SCHEMA = "forktail.closed-load/1"
 EVENTS_SCHEMA = "forktail.events/1"
 SUMMARY_SCHEMA = "forktail.summary/1"
 PLAN_SCHEMA = "forktail.plan/1"
@@ -29,6 +30,7 @@ EVENT_LOG = "events.bin"
 PROBE = "probe.json"
 MANIFEST = "run.json"
 SERVER = "server"
+PEER = "generator"
 QUERIES = "queries.parquet"
 EVENTS = "events.parquet"
 SUMMARY = "summary.json"
@@ -38,6 +40,7 @@ SWEEP = "sweep.json"
 RUNS = "runs"
 
 RAW_FILES = (WORKLOAD, ENVIRONMENT, INFO, QUERY_LOG, LOAD, EVENT_LOG, PROBE, MANIFEST)
+"""Of these a run whose generator is a closed loop has no query log."""
 
 PARTIAL_SUFFIX = ".partial"
 
@@ -111,7 +114,8 @@ def check(run: Path) -> dict[str, Any]:
     if re.search(re.escape(PARTIAL_SUFFIX) + r"$", run.name):
         raise BadInput(f"{run} is of a run that did not finish: its logs can be read, but not reported; run again.")
     manifest = read_json(run / MANIFEST, RUN_SCHEMA)
-    missing = [name for name in RAW_FILES if not (run / name).is_file()]
+    closed = (manifest.get("load") or {}).get("closed_loop")
+    missing = [name for name in RAW_FILES if not (run / name).is_file() and not (closed and name == QUERY_LOG)]
     if missing:
         raise BadInput(f"{run} lacks {', '.join(missing)}: restore it from where the run was made, or run again.")
     return manifest

@@ -27,6 +27,12 @@ KEY_BYTES = 8
 """Every key is this wide (P, section 6.1: key 8 B), so 16^8 of them exist."""
 
 
+EngineName = Literal["redis", "keydb", "valkey"]
+GeneratorName = Literal["forktail-load", "memtier_benchmark", "redis-benchmark"]
+
+MEMTIER_FIRST_KEY, MEMTIER_KEYS = 10**7, 9 * 10**7
+"""Its numbers have no leading zeros: these keys are all 8 digits wide."""
+
 KEYDB_THREADS = 16
 """KeyDB refuses to start with more (its MAX_EVENT_LOOPS)."""
 
@@ -65,7 +71,7 @@ class _Section(BaseModel):
 class Server(_Section):
     """The store under test and the data it holds when the measurement starts."""
 
-    engine: Literal["redis", "keydb", "valkey"] = "redis"
+    engine: EngineName = "redis"
     path: str = Field(default="", description="the server's program; empty: the engine's own on PATH")
     version: Text = Field(default="", description="the version that the program must be; empty: any")
     port: int = Field(default=0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0: a free one")
@@ -77,7 +83,7 @@ class Server(_Section):
         default=1,
         ge=1,
         le=128,
-        description="KeyDB's server-threads, which all serve clients; elsewhere io-threads, which help the one that does",
+        description="KeyDB's server-threads, which all serve clients; elsewhere io-threads, which help one",
     )
     rdb_compression: bool = False
     rdb_checksum: bool = True
@@ -90,10 +96,19 @@ class Server(_Section):
 
 
 class Load(_Section):
-    """The open-loop load: a request is sent when due, whatever is outstanding."""
+    """The load: open-loop, a request sent when due whatever is outstanding, unless the generator is a closed loop."""
 
-    generator: Literal["forktail-load"] = "forktail-load"
-    rate: int = Field(default=10_000, gt=0, le=5_000_000, description="requests a second over all clients")
+    generator: GeneratorName = Field(
+        default="forktail-load", description="the others are closed loops, which send when a reply has come"
+    )
+    path: str = Field(default="", description="the program of a generator of others; empty: its own on PATH")
+    rate: int = Field(
+        default=10_000,
+        ge=0,
+        le=5_000_000,
+        description="requests a second over all clients; a limit for memtier_benchmark, 0 being none; "
+        "no effect on redis-benchmark",
+    )
     clients: int = Field(default=50, gt=0, le=10_000)
     arrivals: Literal["constant", "poisson"] = "constant"
     keys: Literal["uniform", "gaussian", "zipf"] = "uniform"
@@ -108,6 +123,44 @@ class Load(_Section):
         default=False, description="run the generator under SCHED_FIFO: only where the server cannot land on its CPU"
     )
     spin: Time = Field(default=0, description="poll this long before each due time instead of sleeping")
+
+    @property
+    def closed_loop(self) -> bool:
+        """Whether a connection's next query waits for the reply to its last."""
+        return self.generator != "forktail-load"
+
+    def faults(self, keys: int) -> list[str]:
+        """What the generator cannot do, a sentence each; `keys` is how many are filled in."""
+        faults = []
+        if not self.closed_loop:
+            if self.rate == 0:
+                faults.append("load.rate is 0, but forktail-load needs a rate")
+            if self.path:
+                faults.append("load.path is set, but forktail-load is a part of forktail: leave load.path empty")
+            return faults
+        ours = {"arrivals": "constant", "writes": "overwrite", "spin": 0}
+        if self.generator == "redis-benchmark":
+            ours["keys"] = "uniform"
+            if "0" not in [str(int(part)) for part in self.set_get.split(":")]:
+                faults.append(f"load.set_get is {self.set_get}, but redis-benchmark sends either SETs or GETs")
+        for name, only in ours.items():
+            if getattr(self, name) != only:
+                faults.append(
+                    f"load.{name} is {getattr(self, name)!r}, which {self.generator} cannot do: forktail-load can"
+                )
+        if self.generator == "memtier_benchmark":
+            if self.rate % self.clients:
+                faults.append(
+                    f"load.rate is {self.rate}, but memtier_benchmark limits each connection: give a multiple of the "
+                    f"{self.clients} in load.clients, or 0 for no limit"
+                )
+            if self.keys == "zipf" and self.zipf_theta >= 5:
+                faults.append("load.zipf_theta must be less than 5 for memtier_benchmark")
+            if keys > MEMTIER_KEYS:
+                faults.append(
+                    f"server.size / server.value_size is {keys} keys; {MEMTIER_KEYS} of 8 digits exist for memtier"
+                )
+        return faults
 
 
 class Snapshot(_Section):
@@ -179,6 +232,7 @@ class Workload(_Section):
             faults.append("run.duration is longer than run.limit")
         if not any(int(part) for part in self.load.set_get.split(":")):
             faults.append("load.set_get is 0:0, which asks for no query at all")
+        faults += self.load.faults(self.server.keys)
         if faults:
             raise ValueError("; ".join(faults))
         return self

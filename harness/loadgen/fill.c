@@ -114,7 +114,7 @@ int fill(const struct options *options)
 	    .keys = keys_uniform(options->keys),
 	    .sequential = true,
 	};
-	f.format = request_format_of(values);
+	f.format = request_format_of(values, (enum key_naming)options->key_names);
 
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 

@@ -5,6 +5,13 @@
 
 #define GOLDEN_RATIO 1.6180339887498949
 
+/* memtier_benchmark writes numbers without leading zeros: all of these have eight digits. */
+const struct key_names key_names[] = {
+    [KEYS_OURS] = {"", 8, 16, 0, KEYS_MAX},
+    [KEYS_MEMTIER] = {"", 8, 10, 10000000, 90000000},
+    [KEYS_REDIS_BENCHMARK] = {"key:", 12, 10, 0, KEYS_MAX},
+};
+
 struct key_distribution keys_uniform(uint64_t keys)
 {
 	return (struct key_distribution){.shape = KEYS_UNIFORM, .keys = keys};

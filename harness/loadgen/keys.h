@@ -6,8 +6,19 @@
 
 #include <stdint.h>
 
-/* Keys are 8 hexadecimal digits, so there are at most this many. */
+/* Keys are 8 hexadecimal digits unless a peer's are filled in, so there are at most this many. */
 #define KEYS_MAX (1ULL << 32)
+
+/* What keys are called: a prefix, and their number counted from `first` in so many digits. */
+enum key_naming { KEYS_OURS, KEYS_MEMTIER, KEYS_REDIS_BENCHMARK };
+
+struct key_names {
+	const char *prefix;
+	unsigned int digits, base;
+	uint64_t first, most;
+};
+
+extern const struct key_names key_names[];
 
 enum key_shape { KEYS_UNIFORM, KEYS_GAUSSIAN, KEYS_ZIPF };
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -47,6 +48,9 @@ static const struct option_spec specs[] = {
     {"arrivals", RUN | SCHEDULE, CHOICE, AT(arrivals), "constant",
      .choices = {"constant", "poisson"}, .help = "constant or poisson"},
     {"keys", FILL, COUNT, AT(keys), NULL, 1, KEYS_MAX, .help = "writes the keys 0 to N - 1"},
+    {"key-names", FILL, CHOICE, AT(key_names), "ours",
+     .choices = {"ours", "memtier", "redis-benchmark"},
+     .help = "ours, memtier or redis-benchmark: whose keys to write"},
     {"keys", RUN | SCHEDULE, COUNT, AT(keys), NULL, 1, KEYS_MAX,
      .help = "the key range, as filled"},
     {"distribution", RUN | SCHEDULE, CHOICE, AT(distribution), "uniform",
@@ -225,6 +229,9 @@ static void check_together(const struct options *options)
 		fail(EXIT_BAD_INPUT,
 		     "--keys and the inserted --queries together exceed the %llu keys there are",
 		     KEYS_MAX);
+	if (options->keys > key_names[options->key_names].most)
+		fail(EXIT_BAD_INPUT, "--keys must be %" PRIu64 " at most with these --key-names",
+		     key_names[options->key_names].most);
 }
 
 struct options options_parse(int argc, char **argv)

@@ -21,6 +21,7 @@ struct options {
 	uint64_t pipeline;
 	uint64_t arrivals; /* enum arrival_process */
 	uint64_t keys;
+	uint64_t key_names;    /* enum key_naming */
 	uint64_t distribution; /* enum key_shape */
 	double gaussian_mean, gaussian_sigma;
 	double zipf_theta;

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-#define KEY_BYTES 8
 #define HEAD_BYTES 64
 #define BATCH_REQUESTS 256
 
@@ -20,6 +19,7 @@ struct request_head {
 
 struct request_format {
 	struct request_head heads[2]; /* by operation */
+	const struct key_names *names;
 	struct value_pool values;
 };
 
@@ -32,7 +32,7 @@ struct request_batch {
 	struct iovec part[BATCH_REQUESTS * 3];
 };
 
-struct request_format request_format_of(struct value_pool values);
+struct request_format request_format_of(struct value_pool values, enum key_naming naming);
 
 static inline void request_batch_clear(struct request_batch *batch)
 {

@@ -157,7 +157,7 @@ static void open_traffic(struct traffic *traffic, const struct options *options,
 	traffic->workload = options_workload(options);
 	traffic->arrivals = arrivals_of(options->arrivals, options->rate, options->seed);
 	traffic->format = request_format_of(
-	    value_pool_of(options->value_bytes, options->value_entropy, options->seed));
+	    value_pool_of(options->value_bytes, options->value_entropy, options->seed), KEYS_OURS);
 	traffic->limit = options->queries;
 	traffic->connection_count = count;
 	traffic->connections = connections_open(options->host, (uint16_t)options->port, count);

@@ -7,6 +7,7 @@ import numpy as np
 
 from forktail.analysis.attribute import CAUSES, PARTS, STALLS
 from forktail.analysis.classify import NORMAL, SNAPSHOT
+from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.mechanism import terms
 from forktail.analysis.quantity import share_text, significant, time_text
 from forktail.analysis.result import BANDS, Result, Tail
@@ -46,9 +47,39 @@ def answer(result: Result) -> str:
     tail = result.tail
     if not result.snapshots:
         return "No fork was seen, so this run cannot say what a snapshot does to latency."
+    if result.run.closed is not None:
+        return _of_intervals(result, result.run.closed)
     if tail is None:
         return "No query was answered within the snapshot's window, so there is no tail to explain."
-    return f"{_change(result)} {_cause(result, tail)} {_slowest(result, tail)}"
+    return " ".join([_change(result), _cause(result, tail), _slowest(result, tail), *_bounds(result)])
+
+
+def _bounds(result: Result) -> list[str]:
+    if result.run.threads == 1:
+        return []
+    sentence = (
+        f"The server has {result.run.threads} threads that serve, and which of them served a query is not known: a "
+        "stall of any is counted as one of all, so every share but the fork's is an upper bound."
+    )
+    return [sentence]
+
+
+def _of_intervals(result: Result, closed: ClosedLoad) -> str:
+    """What a closed loop can say."""
+    told = {name: closed.latency_us(result.interval_classes == name) for name in (NORMAL, SNAPSHOT)}
+    sentences = []
+    for name, what in (("p99", "p99"), ("max", "the slowest query")):
+        usual, caught = told[NORMAL][name], told[SNAPSHOT][name]
+        if usual is not None and caught is not None:
+            sentences.append(f"{what} took {time_text(caught * 1000)}, and {time_text(usual * 1000)} otherwise")
+    if not sentences:
+        return f"{closed.generator} answered no query in the intervals that the snapshot's window touches."
+    return (
+        f"In the intervals that the snapshot's window touches, {'; '.join(sentences)}. {closed.generator} is a closed "
+        "loop: while the server answered nobody it sent nothing, so that the queries which would have waited are "
+        "missing from these figures (coordinated omission), all percentiles are too low, and nothing tells what the "
+        "slow ones waited for."
+    )
 
 
 def _change(result: Result) -> str:

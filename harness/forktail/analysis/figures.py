@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from forktail.analysis.attribute import PARTS
 from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.closedload import PERCENTS, ClosedLoad
 from forktail.analysis.mechanism import DEFAULT, fork_text, mechanism_name, terms
 from forktail.analysis.quantity import count_text, size_text, time_text
 from forktail.analysis.querylog import OK
@@ -72,9 +73,8 @@ def _setting(result: Result) -> str:
     store = f"{run.server.get('engine') or 'server'} {run.server.get('version') or ''}".strip()
     payload = number(run.server, "payload_bytes")
     size = f", {size_text(payload)}" if payload else ""
-    load = f"{count_text(run.queries.rate)} queries/s over {run.queries.connections} connections"
     mark = f"  ·  EMULATED: {run.emulation}" if run.emulation else ""
-    return f"{kernel}  ·  {store}{size}  ·  {load}{mark}"
+    return f"{kernel}  ·  {store}{size}  ·  {run.load_text}{mark}"
 
 
 def _figure(result: Result, title: str, height: float) -> Figure:
@@ -115,6 +115,8 @@ def _shade(axes: Axes, fork: Snapshot, to_axis: Callable[[int], float]) -> None:
 @styled
 def latency_over_time(result: Result) -> Figure:
     """Latency by arrival over the whole run, and query by query around the first fork."""
+    if result.run.closed is not None:
+        return _intervals_over_time(result, result.run.closed)
     height = 7.6 if result.snapshots else 4.6
     figure = _figure(result, "Latency by time of arrival", height)
     panels = figure.subplots(2 if result.snapshots else 1, 1, squeeze=False)[:, 0]
@@ -122,6 +124,42 @@ def latency_over_time(result: Result) -> Figure:
         _overview(panels[0], result)
         if result.snapshots:
             _zoom(panels[1], result, result.snapshots[0])
+    return figure
+
+
+def _intervals_over_time(result: Result, closed: ClosedLoad) -> Figure:
+    """The slowest answer of each interval, and its p99 where there is one: all that a closed loop tells."""
+    figure = _figure(result, f"What {closed.generator} tells of each interval", 4.6)
+    axes = figure.subplots()
+    origin = int(closed.starts_ns[0]) if len(closed.starts_ns) else result.run.marks.load_start_ns
+    for fork in result.snapshots:
+        _shade(axes, fork, lambda ns: (ns - origin) / 1e9)
+    rows = np.arange(len(closed.counts))
+    for name in (WARMUP, NORMAL, SNAPSHOT):
+        for row in np.flatnonzero((result.interval_classes == name) & (closed.counts > 0)):
+            start, end = ((int(ns) - origin) / 1e9 for ns in (closed.starts_ns[row], closed.ends_ns[row]))
+            axes.hlines(closed.max_us[row] * 1000, start, end, color=COLOURS[name], lw=2)
+            p99 = closed.latency_us(rows == row)["p99"]
+            if p99 is not None:
+                axes.hlines(p99 * 1000, start, end, color=COLOURS[name], lw=1, ls=":")
+    _log_axis(axes)
+    axes.set_xlabel("answered, seconds since the load began")
+    axes.set_ylabel("latency by the generator's clock")
+    present = [name for name in (NORMAL, SNAPSHOT, WARMUP) if (result.interval_classes == name).any()]
+    handles: list[Line2D | Patch] = [Patch(color=COLOURS[name], label=_class_name(name)) for name in present]
+    handles.append(Line2D([], [], color="#444444", lw=2, label="slowest of an interval"))
+    if closed.points is not None:
+        handles.append(Line2D([], [], color="#444444", lw=1, ls=":", label="p99 of an interval"))
+    handles += [Patch(color=_FORK, label="fork"), Patch(color=_WINDOW, label="window")] if result.snapshots else []
+    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), columnspacing=1.1,
+                handlelength=1.4, borderaxespad=0.1)  # fmt: skip
+    return figure
+
+
+def _untold(figure: Figure, text: str) -> Figure:
+    axes = figure.subplots()
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=11, transform=axes.transAxes)
     return figure
 
 
@@ -246,8 +284,14 @@ def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
 @styled
 def percentile_curves(result: Result) -> Figure:
     """Latency by percentile of both classes; every tenfold step to the right is one more nine."""
+    closed = result.run.closed
+    if closed is not None and closed.points is None:
+        text = f"{closed.generator} tells the percentiles of the whole run alone:\nno class has any."
+        return _untold(_figure(result, "Latency by percentile", 2.0), text)
     figure = _figure(result, "Latency by percentile", 4.8)
     axes = figure.subplots()
+    if closed is not None:
+        return _known_percentiles(figure, axes, result, closed)
     longest = 1
     for name in (NORMAL, SNAPSHOT):
         latencies = result.sorted_ns[name]
@@ -288,6 +332,29 @@ def percentile_curves(result: Result) -> Figure:
     axes.set_ylabel("latency")
     if axes.lines:
         axes.legend(loc="upper left")
+    return figure
+
+
+def _known_percentiles(figure: Figure, axes: Axes, result: Result, closed: ClosedLoad) -> Figure:
+    """The percentiles that a closed loop's histograms tell of both classes."""
+    names = [*PERCENTS, "max"]
+    for name in (NORMAL, SNAPSHOT):
+        told = closed.latency_us(result.interval_classes == name)
+        shown = [(place, told[key]) for place, key in enumerate(names) if told[key] is not None]
+        axes.plot(
+            [place for place, _ in shown],
+            [(value or 0.0) * 1000 for _, value in shown],
+            "o-",
+            color=COLOURS[name],
+            lw=1.5,
+            label=CLASSES[name],
+        )
+    _log_axis(axes)
+    axes.set_xticks(range(len(names)), [*PERCENTS.values(), "max"])
+    axes.set_xlabel("percentile of the class's queries")
+    axes.set_ylabel("latency by the generator's clock")
+    axes.set_title(f"Known {closed.percentiles_are}", fontsize=9)
+    axes.legend(loc="upper left")
     return figure
 
 
@@ -340,6 +407,9 @@ def no_interruptions(result: Result) -> str:
 @styled
 def attribution_bars(result: Result) -> Figure:
     """What snapshot queries waited for, by band of latency."""
+    if result.run.closed is not None:
+        text = f"{result.run.closed.generator} keeps no record of single queries:\nnothing tells what they waited for."
+        return _untold(_figure(result, "What snapshot queries waited for", 2.0), text)
     figure = _figure(result, "What snapshot queries waited for", 4.4)
     axes = figure.subplots()
     tail = result.tail

@@ -20,9 +20,10 @@ def write_output(result: Result, summary: Summary) -> None:
     # Compression runs outside Python's lock, so it goes on beside the drawing.
     with ThreadPoolExecutor(1) as beside:
         written = [
-            beside.submit(write_queries, result, directory / rundir.QUERIES),
             beside.submit(write_events, result, directory / rundir.EVENTS),
         ]
+        if result.run.closed is None:
+            written.append(beside.submit(write_queries, result, directory / rundir.QUERIES))
         pictures = {}
         for name, draw in FIGURES.items():
             pictures[name] = png(draw(result))

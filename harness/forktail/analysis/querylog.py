@@ -56,6 +56,27 @@ class QueryLog:
         return len(self.intended_ns)
 
 
+def no_queries(connections: int) -> QueryLog:
+    """The query log of a run whose generator keeps none."""
+    times, codes = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
+    flags = np.empty(0, dtype=np.bool_)
+    return QueryLog(
+        start_ns=0,
+        rate=0.0,
+        seed=0,
+        connections=connections,
+        intended_ns=times,
+        lag_ns=times,
+        client_lag_ns=times,
+        latency_ns=times,
+        connection=np.empty(0, dtype=np.uint32),
+        operation=codes,
+        status=codes,
+        miss=flags,
+        held=flags,
+    )
+
+
 def read_query_log(path: Path) -> QueryLog:
     """Read and verify a query log; every fault is a BadInput that names the file."""
     connections, records, start, seed, rate, _ = read_header(path, _FORMAT)

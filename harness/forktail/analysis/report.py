@@ -19,6 +19,8 @@ def report(result: Result, summary: Summary, pictures: Mapping[str, bytes]) -> s
         "report.html.j2",
         pictures,
         s=summary.document,
+        closed=result.run.closed is not None,
+        threads=result.run.threads,
         parts=PARTS,
         part_names=part_names(result),
         causes=CAUSES,

@@ -71,6 +71,8 @@ class Result:
     base_ns: int
     interruptions: Events
     """The parent's page-table copies within a window and outside its fork."""
+    interval_classes: npt.NDArray[np.uint8]
+    """The class of each interval of a closed loop's load; empty for any other."""
 
 
 def derive(run: Run) -> Result:
@@ -78,7 +80,9 @@ def derive(run: Run) -> Result:
     queries = run.queries
     last_ns = max(run.marks.load_end_ns, int(queries.intended_ns[-1]) if len(queries) else 0)
     forks = snapshots(run.events, last_ns)
-    classes = classify(queries.intended_ns, [(fork.start_ns, fork.end_ns) for fork in forks], run.marks.warmup_end_ns)
+    windows = [(fork.start_ns, fork.end_ns) for fork in forks]
+    classes = classify(queries.intended_ns, windows, run.marks.warmup_end_ns)
+    of_intervals = run.closed.classes(windows, run.marks.warmup_end_ns) if run.closed else np.empty(0, dtype=np.uint8)
     ok = queries.status == OK
     sorted_ns, sorted_lag_ns = {}, {}
     for number in (NORMAL, SNAPSHOT):
@@ -88,8 +92,8 @@ def derive(run: Run) -> Result:
 
     normal = ok & (classes == NORMAL)
     base = baseline(queries, normal if normal.any() else ok & (classes != WARMUP))
-    # Redis answers queries in its main thread alone; KeyDB's other threads answer too.
-    threads = None if run.server.get("engine") == "keydb" else frozenset((run.events.server,))
+    # Which of KeyDB's threads serves a connection is not known, so a stall of any counts for all.
+    threads = None if run.threads > 1 else frozenset((run.events.server,))
     replied = queries.status <= ERROR
     split = attribute(queries, replied, base, Stalls(run.events, threads))
     cause, tail = _causes(run, classes, ok, replied, sorted_ns[SNAPSHOT], split)
@@ -98,7 +102,7 @@ def derive(run: Run) -> Result:
     within = np.zeros(len(interruptions), dtype=np.bool_)
     for fork in forks:
         within |= (interruptions["start"] >= fork.fork_end_ns) & (interruptions["start"] <= fork.end_ns)
-    return Result(run, forks, classes, sorted_ns, sorted_lag_ns, cause, tail, base, interruptions[within])
+    return Result(run, forks, classes, sorted_ns, sorted_lag_ns, cause, tail, base, interruptions[within], of_intervals)
 
 
 def _causes(

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from forktail import rundir
+from forktail.analysis.closedload import ClosedLoad, read_closed_load
 from forktail.analysis.eventlog import EventLog, read_event_log
-from forktail.analysis.querylog import QueryLog, read_query_log
+from forktail.analysis.quantity import count_text
+from forktail.analysis.querylog import QueryLog, no_queries, read_query_log
 from forktail.errors import BadInput
 
 Document = Mapping[str, Any]
@@ -39,7 +41,10 @@ class Run:
     info: list[Document]
     workload: str
     queries: QueryLog
+    """Without a query where the generator is a closed loop."""
     events: EventLog
+    closed: ClosedLoad | None = None
+    """What a closed loop told of its load; None where the generator is forktail-load."""
 
     @property
     def server(self) -> Document:
@@ -52,6 +57,21 @@ class Run:
     @property
     def kernel(self) -> Document:
         return section(self.manifest, "kernel")
+
+    @property
+    def threads(self) -> int:
+        """How many of the server's threads serve clients: one but for KeyDB's."""
+        return round(number(self.server, "threads") or 1) if self.server.get("engine") == "keydb" else 1
+
+    @property
+    def load_text(self) -> str:
+        """The load in a few words, as in "10,000 queries/s over 50 connections"."""
+        over = f"over {count_text(self.queries.connections)} connections"
+        if self.closed is None:
+            return f"{count_text(self.queries.rate)} queries/s {over}"
+        limit = number(self.load, "rate_wanted")
+        rate = f"at most {count_text(limit)} queries/s" if limit else "as fast as replies come"
+        return f"{self.closed.generator}, closed loop, {rate} {over}"
 
     @property
     def emulation(self) -> str | None:
@@ -77,17 +97,19 @@ def number(document: Document, name: str) -> float | None:
 def read_run(path: Path) -> Run:
     """Read a run directory; every fault is a BadInput that names the file and the mend."""
     manifest = rundir.check(path)
+    closed = read_closed_load(path / rundir.LOAD)
     return Run(
         path=path,
         manifest=manifest,
         marks=_marks(path / rundir.MANIFEST, manifest),
-        load=rundir.read_json(path / rundir.LOAD, rundir.LOAD_SCHEMA),
+        load=rundir.read_json(path / rundir.LOAD, rundir.CLOSED_LOAD_SCHEMA if closed else rundir.LOAD_SCHEMA),
         probe=rundir.read_json(path / rundir.PROBE, rundir.EVENTS_SCHEMA),
         environment=rundir.read_json(path / rundir.ENVIRONMENT),
         info=_info(path / rundir.INFO),
         workload=_text(path / rundir.WORKLOAD),
-        queries=read_query_log(path / rundir.QUERY_LOG),
+        queries=no_queries(closed.connections) if closed else read_query_log(path / rundir.QUERY_LOG),
         events=read_event_log(path / rundir.EVENT_LOG),
+        closed=closed,
     )
 
 

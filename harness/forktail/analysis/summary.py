@@ -13,6 +13,7 @@ import numpy.typing as npt
 from forktail.analysis.answer import answer, excess_shares, tail_parts
 from forktail.analysis.attribute import CAUSES, PARTS
 from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.eventlog import Kind
 from forktail.analysis.mechanism import REASONS, copy_threads, fork_text, mechanism_name
 from forktail.analysis.quantity import size_text, us
@@ -84,11 +85,7 @@ def summarise(result: Result) -> Summary:
                 for fork in result.snapshots
             ],
             "info": _info(result),
-            "queries": {
-                CLASSES[NORMAL]: _class(result, NORMAL) | _caught(result),
-                CLASSES[SNAPSHOT]: _class(result, SNAPSHOT),
-                CLASSES[WARMUP]: {"count": int((result.classes == WARMUP).sum())},
-            },
+            "queries": _queries(result) if run.closed is None else _intervals(result, run.closed),
             "interruptions": {
                 "count": len(result.interruptions),
                 "total_us": us(interruptions_ns),
@@ -96,9 +93,9 @@ def summarise(result: Result) -> Summary:
                 "reasons": _reasons(result),
             },
             "faults": _faults(result),
-            "out_of_service_us": us(fork_ns + interruptions_ns),
-            "out_of_service": {"fork_us": us(fork_ns), "interruptions_us": us(interruptions_ns)},
-            "load": _load(result),
+            "out_of_service_us": us(fork_ns + (interruptions_ns if run.threads == 1 else 0)),
+            "out_of_service": _out_of_service(result, fork_ns, interruptions_ns),
+            "load": _load(result) if run.closed is None else _closed_load(result, run.closed),
             "events": _events(result),
             "probes": {name: _probe(run.probe, name).get("probe") for name in _measurements(run.probe)},
             "probe_choice": {
@@ -164,7 +161,8 @@ def _reasons(result: Result) -> list[dict[str, Any]]:
 
 
 def _window(fork: Snapshot | None, result: Result) -> dict[str, Any]:
-    last = int(result.run.queries.intended_ns[-1]) if len(result.run.queries) else None
+    closed = result.run.closed
+    last = closed.end_ns if closed else int(result.run.queries.intended_ns[-1]) if len(result.run.queries) else None
     return {
         "start_ns": fork.start_ns if fork else None,
         "end_ns": fork.end_ns if fork else None,
@@ -237,6 +235,71 @@ def _faults(result: Result) -> dict[str, Any]:
     }
 
 
+def _queries(result: Result) -> dict[str, Any]:
+    return {
+        CLASSES[NORMAL]: _class(result, NORMAL) | _caught(result),
+        CLASSES[SNAPSHOT]: _class(result, SNAPSHOT),
+        CLASSES[WARMUP]: {"count": int((result.classes == WARMUP).sum())},
+        "whole_run": None,
+    }
+
+
+def _intervals(result: Result, closed: ClosedLoad) -> dict[str, Any]:
+    """The classes of a closed loop's load: made of whole intervals, and null what it does not tell of them."""
+
+    def of(name: int) -> dict[str, Any]:
+        chosen = result.interval_classes == name
+        return {
+            "count": int(closed.counts[chosen].sum()),
+            **{f"{key}_us": value for key, value in closed.latency_us(chosen).items()},
+            "lag_p99_us": None,
+            "intervals": int(chosen.sum()),
+            "covers_ms": round(int((closed.ends_ns - closed.starts_ns)[chosen].sum()) / 1e6, 3),
+        }
+
+    return {
+        CLASSES[NORMAL]: of(NORMAL) | {"caught_by_fork": None, "max_of_others_us": None},
+        CLASSES[SNAPSHOT]: of(SNAPSHOT),
+        CLASSES[WARMUP]: {"count": int(closed.counts[result.interval_classes == WARMUP].sum())},
+        "whole_run": {"count": closed.completed} | {f"{key}_us": value for key, value in closed.whole().items()},
+    }
+
+
+def _out_of_service(result: Result, fork_ns: int, interruptions_ns: int) -> dict[str, Any]:
+    """Where several threads serve, fork stops them all, as each would need the lock that it holds; a page-table copy
+    stops the thread that makes it, and others only where they want what that thread has locked."""
+    alone = result.run.threads == 1
+    return {
+        "fork_us": us(fork_ns),
+        "interruptions_us": us(interruptions_ns) if alone else 0.0,
+        "one_thread_us": 0.0 if alone else us(interruptions_ns),
+    }
+
+
+def _closed_load(result: Result, closed: ClosedLoad) -> dict[str, Any]:
+    load = result.run.load
+    unknown = ("intended", "sent", "in_flight", "unsent", "lag_p50_us", "lag_p99_us", "lag_p999_us", "lag_max_us")
+    return {
+        "generator": closed.generator,
+        "version": closed.version,
+        "closed_loop": True,
+        "text": result.run.load_text,
+        "notes": closed.notes,
+        **dict.fromkeys(unknown),
+        "completed": closed.completed,
+        "errors": closed.errors,
+        "lost": closed.lost,
+        "misses": number(load, "misses"),
+        "rate_wanted": number(load, "rate_wanted"),
+        "rate_sent": number(load, "rate_sent"),
+        "rate_error": None,
+        "connections": closed.connections,
+        "cost": dict(section(load, "cost")),
+        "percentiles_are": closed.percentiles_are,
+        "interval_error_us": us(closed.error_ns),
+    }
+
+
 def _load(result: Result) -> dict[str, Any]:
     load = result.run.load
     lags = sent_lags(result)
@@ -245,6 +308,11 @@ def _load(result: Result) -> dict[str, Any]:
     if len(lags):
         values = [us(value) for value in percentiles(lags, ("50", "99", "99.9", "100"))]
     return {
+        "generator": "forktail-load",
+        "version": result.run.manifest.get("forktail"),
+        "closed_loop": False,
+        "text": result.run.load_text,
+        "notes": [],
         **counts(result.run.queries),
         "misses": int(result.run.queries.miss.sum()),
         **dict(zip(names, values, strict=True)),
@@ -279,6 +347,7 @@ def _attribution(result: Result, tail: Tail) -> dict[str, Any]:
     first_of_tail = BANDS.index("99") + 1
     return {
         "base_us": us(result.base_ns),
+        "threads": result.run.threads,
         "slowest_percent": 1,
         "threshold_us": us(tail.edges_ns[first_of_tail - 1]),
         "queries": int(tail.queries[first_of_tail:].sum()),

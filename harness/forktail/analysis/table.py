@@ -52,6 +52,7 @@ def _head(document: dict[str, Any]) -> Text:
         f": {document['mechanism']['text']}, Linux {kernel['release']}, {size or 'size unknown'}: ",
         verdict,
         f", EMULATED: {emulation}" if emulation else "",
+        f", CLOSED LOOP by {document['load']['generator']}" if document["load"]["closed_loop"] else "",
     )
 
 
@@ -60,10 +61,12 @@ def _latencies(document: dict[str, Any]) -> RenderableType:
     table.add_column("class")
     for name in ("queries", "p50", "p99", "p99.9", "max"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, style in (("normal", "blue"), ("snapshot", "dark_orange3")):
+    for name, style in (("whole_run", ""), ("normal", "blue"), ("snapshot", "dark_orange3")):
         of_class = document["queries"][name]
+        if of_class is None:
+            continue
         cells = [_time(of_class[column]) for column in _COLUMNS]
-        table.add_row(Text(name, style=style), count_text(of_class["count"]), *cells)
+        table.add_row(Text(name.replace("_", " "), style=style), count_text(of_class["count"]), *cells)
     return Padding(table, (0, 0))
 
 
@@ -94,17 +97,34 @@ def _facts(document: dict[str, Any]) -> list[str]:
         lines.append(f"mechanism       {document['mechanism']['note']}")
     lines += _cross_checks(document["info"])
     load, events = document["load"], document["events"]
-    lines.append(
-        f"send lag        p50 {_time(load['lag_p50_us'])}, p99 {_time(load['lag_p99_us'])}, "
-        f"p99.9 {_time(load['lag_p999_us'])}"
-    )
-    lines.append(
-        f"queries         {count_text(load['intended'])} due = {count_text(load['completed'])} completed "
+    if load["closed_loop"]:
+        lines += _closed_loop(document)
+    else:
+        lines += _open_loop(load)
+    lines.append(f"kernel events   {count_text(events['emitted'])}, {count_text(events['dropped'])} lost")
+    return lines
+
+
+def _closed_loop(document: dict[str, Any]) -> list[str]:
+    load, queries = document["load"], document["queries"]
+    limit = f", at most {count_text(load['rate_wanted'])} wanted" if load["rate_wanted"] else ""
+    covered = time_text(queries["snapshot"]["covers_ms"] * 1e6)
+    return [
+        f"queries         {count_text(load['completed'])} completed, {count_text(load['rate_sent'])} a second{limit}",
+        f"classes         of whole intervals, the snapshot's {queries['snapshot']['intervals']} of {covered} in all",
+        f"percentiles     {load['percentiles_are']}",
+        *(f"note            {note}" for note in load["notes"]),
+    ]
+
+
+def _open_loop(load: dict[str, Any]) -> list[str]:
+    lag = f"p50 {_time(load['lag_p50_us'])}, p99 {_time(load['lag_p99_us'])}, p99.9 {_time(load['lag_p999_us'])}"
+    fates = (
+        f"{count_text(load['intended'])} due = {count_text(load['completed'])} completed "
         f"+ {count_text(load['errors'])} errors + {count_text(load['unsent'])} unsent "
         f"+ {count_text(load['lost'] + load['in_flight'])} unanswered"
     )
-    lines.append(f"kernel events   {count_text(events['emitted'])}, {count_text(events['dropped'])} lost")
-    return lines
+    return [f"send lag        {lag}", f"queries         {fates}"]
 
 
 def _flight_facts(flight: dict[str, Any] | None) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from forktail.analysis.attribute import STALLS, Stalls
 from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.mechanism import doubts, failed, not_proved
 from forktail.analysis.quantity import count_text, share_text, size_text, time_text
 from forktail.analysis.querylog import ERROR, IN_FLIGHT, LOST, NEVER, UNSENT, conservation_faults
@@ -55,9 +56,7 @@ def judge(result: Result) -> Verdict:
         *_losses(result),
         *_fork_against_info(result),
         *_window_against_info(result),
-        *_queries(result),
-        *_rate(result, RATE_INVALID, float("inf")),
-        *_late(result),
+        *(_closed_loop(result, result.run.closed) if result.run.closed else _open_loop(result)),
     ]
     warnings = [
         *(str(text) for text in result.run.manifest.get("warnings") or []),
@@ -65,13 +64,57 @@ def judge(result: Result) -> Verdict:
         *doubts(result),
         *_weak_probes(result),
         *_unpublished(result),
-        *_warmup_faults(result),
-        *_rate(result, RATE_WARNING, RATE_INVALID),
-        *_somewhat_late(result),
-        *_few(result),
+        *_lock_in_fork(result),
+        *(_closed_loop_doubts(result, result.run.closed) if result.run.closed else _open_loop_doubts(result)),
         *_too_many_interruptions(result),
     ]
     return Verdict(reasons, warnings)
+
+
+def _open_loop(result: Result) -> Iterator[str]:
+    yield from _queries(result)
+    yield from _rate(result, RATE_INVALID, float("inf"))
+    yield from _late(result)
+
+
+def _open_loop_doubts(result: Result) -> Iterator[str]:
+    yield from _warmup_faults(result)
+    yield from _rate(result, RATE_WARNING, RATE_INVALID)
+    yield from _somewhat_late(result)
+    yield from _few(result)
+
+
+def _closed_loop(result: Result, closed: ClosedLoad) -> Iterator[str]:
+    """What makes a closed loop's figures false. That they lack what was due and not sent is no fault of a run."""
+    if closed.errors:
+        yield f"{count_text(closed.errors)} queries got an error for a reply, so the true tail is not known."
+    if closed.lost:
+        yield f"{count_text(closed.lost)} connections broke, and with them an unknown number of queries."
+    told = int(closed.counts.sum())
+    if told != closed.completed:
+        yield (
+            f"Queries are not accounted for: {closed.generator} tells {count_text(closed.completed)} of the whole run, "
+            f"and {count_text(told)} of its intervals together."
+        )
+    for name in (SNAPSHOT, NORMAL):
+        if result.snapshots and not closed.counts[result.interval_classes == name].sum():
+            yield f"The {CLASSES[name]} class is empty: none of its queries was answered."
+
+
+def _closed_loop_doubts(result: Result, closed: ClosedLoad) -> Iterator[str]:
+    yield (
+        f"{closed.generator} is a closed loop, which omits the queries that a stall kept it from sending, and tells "
+        "nothing of its own lateness: a pause of the generator is a slow answer of the server's here."
+    )
+    misses = number(result.run.load, "misses")
+    if misses:
+        yield f"{count_text(misses)} GETs found no key, though all keys that were asked for had been filled in."
+    wanted, sent = number(result.run.load, "rate_wanted"), number(result.run.load, "rate_sent")
+    if wanted and sent is not None and sent < (1 - RATE_INVALID) * wanted:
+        yield (
+            f"{count_text(sent)} instead of {count_text(wanted)} queries a second were sent: a closed loop does not "
+            "send what it could not send in time, and its latencies do not show it."
+        )
 
 
 def _requests(result: Result) -> list[dict[str, object]]:
@@ -127,7 +170,7 @@ def _losses(result: Result) -> Iterator[str]:
 
 def _fork_against_info(result: Result) -> Iterator[str]:
     told_us = number(section(result.run.manifest, "info"), "latest_fork_usec")
-    if told_us is None or not result.snapshots:
+    if told_us is None or not result.snapshots or _clock_has_a_lock(result):
         return
     fork, told_ns = result.snapshots[-1], round(told_us * 1000)
     held_ns = _held_after(result, fork, fork.fork_start_ns + told_ns)
@@ -148,10 +191,31 @@ def _held_after(result: Result, fork: Snapshot, end_ns: int) -> int:
     """
     if end_ns <= fork.fork_end_ns:
         return 0
-    stalls = Stalls(result.run.events, frozenset((result.run.events.server,)))
+    stalls = Stalls(result.run.events, frozenset((fork.thread,)))
     edges = np.array([fork.fork_end_ns, end_ns], dtype=np.int64)
     segments = stalls.segment(edges)
     return sum(int(np.diff(stalls.elapsed(kind, edges, segments))[0]) for kind in range(len(STALLS)))
+
+
+def _clock_has_a_lock(result: Result) -> bool:
+    """Whether latest_fork_usec is longer than the fork for a reason of the engine's own.
+
+    KeyDB starts that clock before it takes the lock that keeps its other threads from working while it forks.
+    """
+    told_us = number(section(result.run.manifest, "info"), "latest_fork_usec")
+    return result.run.threads > 1 and bool(result.snapshots) and (told_us or 0) * 1000 > result.snapshots[-1].fork_ns
+
+
+def _lock_in_fork(result: Result) -> Iterator[str]:
+    told_us = number(section(result.run.manifest, "info"), "latest_fork_usec")
+    if told_us is None or not _clock_has_a_lock(result):
+        return
+    more_ns = round(told_us * 1000) - result.snapshots[-1].fork_ns
+    if more_ns > FORK_TOLERANCE_NS and more_ns > FORK_TOLERANCE * told_us * 1000:
+        yield (
+            f"latest_fork_usec is {time_text(more_ns)} longer than the fork that the probe measured: KeyDB's clock has "
+            "in it how long it waited for its other threads to let it fork, so that the fork is not cross-checked."
+        )
 
 
 def _window_against_info(result: Result) -> Iterator[str]:
@@ -259,12 +323,12 @@ def _somewhat_late(result: Result) -> Iterator[str]:
 
 
 def _cut(result: Result) -> Iterator[str]:
-    queries = result.run.queries
-    if not len(queries):
+    queries, closed = result.run.queries, result.run.closed
+    if not len(queries) and closed is None:
         return
-    last = int(queries.intended_ns[-1])
+    last = closed.end_ns if closed else int(queries.intended_ns[-1])
     # The window's last moments may fall between two queries.
-    slack = round(10e9 / queries.rate) if queries.rate > 0 else 0
+    slack = closed.error_ns if closed else round(10e9 / queries.rate) if queries.rate > 0 else 0
     for place, fork in enumerate(result.snapshots, start=1):
         if not fork.truncated and fork.end_ns > last + slack:
             yield (

@@ -21,6 +21,8 @@ class Snapshot:
     child: int
     fork_start_ns: int
     fork_end_ns: int
+    thread: int
+    """The server's thread that forked, as the events call it."""
     page_table_copy_ns: int | None
     """Time inside the fork that went into copying page tables; None where no probe saw it."""
     end_ns: int
@@ -80,6 +82,7 @@ def snapshots(log: EventLog, last_ns: int) -> list[Snapshot]:
                 child=child,
                 fork_start_ns=start,
                 fork_end_ns=end,
+                thread=int(fork["tid"]),
                 page_table_copy_ns=int(inside["duration"].sum()) if len(inside) else None,
                 end_ns=max(last_ns, end) if closed is None else closed,
                 ended_by=None if closed is None else ended_by,

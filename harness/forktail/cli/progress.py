@@ -14,7 +14,7 @@ from forktail.measure.progress import Stage
 class Bars:
     """One bar a stage; use it as a context, so that the terminal is given back whatever happens."""
 
-    _TEXT: ClassVar = {"fill": "fill the server", "load": "open-loop load", "persist": "persist (BGSAVE)"}
+    _TEXT: ClassVar = {"fill": "fill the server", "load": "load", "persist": "persist (BGSAVE)"}
 
     def __init__(self) -> None:
         self._tasks: dict[str, TaskID] = {}

@@ -14,8 +14,8 @@ from typing import Literal
 from forktail.lab.cache import lab_cache, locked
 from forktail.lab.machine import Machine, accelerator_options
 from forktail.lab.programs import find_program
-from forktail.measure.native import die_with_parent
 from forktail.measure.proc import read_text
+from forktail.measure.program import die_with_parent
 
 Accelerator = Literal["kvm", "tcg"]
 

@@ -16,8 +16,8 @@ from forktail.errors import RunFailed
 from forktail.lab.image import Image
 from forktail.lab.kernel import LabKernel
 from forktail.lab.machine import Machine, qemu_command
-from forktail.measure.native import die_with_parent
 from forktail.measure.proc import process_bytes, read_text
+from forktail.measure.program import die_with_parent
 from forktail.measure.server import free_port
 
 _PORT_TRIES = 5

@@ -15,7 +15,7 @@ from forktail.errors import EnvironmentLacks
 from forktail.lab.cache import lab_cache, locked
 from forktail.lab.programs import find_program
 from forktail.lab.recipe import Recipe, python_dependencies
-from forktail.measure.native import die_with_parent
+from forktail.measure.program import die_with_parent
 
 HOST_ALIAS = "forktail-lab"
 """The name that every guest's host key is known by: address and port are the same for none."""

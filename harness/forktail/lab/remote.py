@@ -10,7 +10,7 @@ from forktail.errors import RunFailed
 from forktail.lab.guest import Guest
 from forktail.lab.image import HOST_ALIAS
 from forktail.lab.programs import find_program
-from forktail.measure.native import die_with_parent
+from forktail.measure.program import die_with_parent
 
 _CONNECT_S = 15
 _ALIVE_EVERY_S = 5

@@ -20,8 +20,8 @@ from forktail.lab.guest import Guest
 from forktail.lab.machine import Machine
 from forktail.lab.outfit import fit_out
 from forktail.lab.remote import CONNECTION_LOST, ssh_command
-from forktail.measure.native import die_with_parent
 from forktail.measure.preflight import cpu_list, disk_needed, memory_needed
+from forktail.measure.program import die_with_parent
 from forktail.units import format_size
 from forktail.workload import Workload, workload_toml
 

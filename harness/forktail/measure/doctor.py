@@ -15,8 +15,9 @@ from forktail.errors import ForktailError
 from forktail.measure import load, preflight, probe
 from forktail.measure.engine import ENGINES, find_program
 from forktail.measure.environment import deviations, environment
+from forktail.measure.generator import PEERS
 from forktail.measure.native import find_native
-from forktail.workload import Server, Workload
+from forktail.workload import Load, Server, Workload
 
 _T = TypeVar("_T")
 
@@ -80,6 +81,10 @@ def diagnose() -> Diagnosis:
             found = attempt(partial(find_program, wanted))
             if found is not None:
                 programs[engine.program] = f"{found.path} {found.version}"
+    for name, find in PEERS.items():
+        peer = attempt(partial(find, Workload(load=Load(generator=name)))) if shutil.which(name) else None
+        if peer is not None:
+            programs[name] = f"{peer.path} {peer.version}"
     header = attempt(probe.dry_run) if probe.NAME in programs else None
     measurements = [
         Measurement(

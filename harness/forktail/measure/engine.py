@@ -8,10 +8,9 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from forktail.errors import BadInput, EnvironmentLacks
-from forktail.workload import Workload
+from forktail.workload import EngineName, Workload
 
 ANSWERS_WITHIN_S = 60.0
 """In a guest that counts instructions the clock runs ahead while a program is read from the disk."""
@@ -21,7 +20,7 @@ ANSWERS_WITHIN_S = 60.0
 class Engine:
     """A store of Redis' family; each of its versions counts on from the Redis that it was forked from."""
 
-    name: Literal["redis", "keydb", "valkey"]
+    name: EngineName
     """As `server.engine` has it."""
     called: str
     """As its program calls itself."""

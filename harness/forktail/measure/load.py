@@ -15,6 +15,8 @@ NAME = "forktail-load"
 REALTIME_PRIORITY = 10
 _FILL_SECONDS_PER_KEY = 1 / 2_000
 _DRAIN_MS = 10_000
+_KEY_NAMES = {"memtier_benchmark": "memtier", "redis-benchmark": "redis-benchmark"}
+"""Which keys a load of another generator will ask for."""
 
 
 def _values(workload: Workload) -> list[str]:
@@ -36,7 +38,8 @@ def fill(workload: Workload, port: int, on_keys: Callable[[int], None]) -> dict[
         if event["event"] == "end":
             result.update({key: event[key] for key in ("keys", "seconds", "keys_per_s")})
 
-    native = Native(NAME, ["fill", f"--host={ADDRESS}", f"--port={port}", *_values(workload)], on_event)
+    names = f"--key-names={_KEY_NAMES.get(workload.load.generator, 'ours')}"
+    native = Native(NAME, ["fill", f"--host={ADDRESS}", f"--port={port}", names, *_values(workload)], on_event)
     try:
         native.wait(60 + workload.server.keys * _FILL_SECONDS_PER_KEY)
     finally:
@@ -79,7 +82,7 @@ class Load:
             arguments.append(f"--fifo={REALTIME_PRIORITY}")
         if load.cpu >= 0:
             arguments.append(f"--cpu={load.cpu}")
-        self.native = Native(NAME, arguments, self._on_event)
+        self.program = Native(NAME, arguments, self._on_event)
 
     def _on_event(self, event: dict[str, Any]) -> None:
         match event["event"]:
@@ -92,10 +95,10 @@ class Load:
 
     def wait_until_started(self) -> None:
         """Wait for the schedule's origin; prefaulting the log of a long run takes seconds."""
-        self.native.wait_for(lambda: self.start_ns > 0, "its first request", 60)
+        self.program.wait_for(lambda: self.start_ns > 0, "its first request", 60)
 
     def stop(self) -> dict[str, Any]:
         """Schedule nothing more, drain, and return the summary (docs/formats.md, `load.json`)."""
-        self.native.say("stop")
-        self.native.wait(_DRAIN_MS / 1000 + 60)
+        self.program.say("stop")
+        self.program.wait(_DRAIN_MS / 1000 + 60)
         return self.summary

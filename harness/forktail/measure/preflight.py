@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError
-from forktail.measure import load, probe, server
+from forktail.measure import probe, server
 from forktail.measure.engine import find_program
 from forktail.measure.environment import kernel_flavour
+from forktail.measure.generator import find_generator
 from forktail.measure.mechanism import check_mechanism
 from forktail.measure.native import find_native
 from forktail.measure.proc import memory_bytes
@@ -51,8 +52,7 @@ def check_btf() -> None:
 
 
 def check_natives() -> None:
-    for name in (load.NAME, probe.NAME):
-        find_native(name)
+    find_native(probe.NAME)
 
 
 def check_memory(workload: Workload) -> None:
@@ -111,6 +111,7 @@ def preflight(workload: Workload, directory: Path) -> None:
         check_natives,
         check_fork,
         lambda: find_program(workload),
+        lambda: find_generator(workload),
         lambda: check_memory(workload),
         lambda: check_disk(workload, directory),
         lambda: check_port(workload),

@@ -17,8 +17,8 @@ from forktail import rundir
 from forktail.errors import EnvironmentLacks, RunFailed
 from forktail.measure import load as load_part
 from forktail.measure.environment import deviations, environment
+from forktail.measure.generator import Generator, start_load
 from forktail.measure.info import InfoLog
-from forktail.measure.load import Load
 from forktail.measure.mechanism import Mechanism, fork_mechanism
 from forktail.measure.preflight import preflight
 from forktail.measure.probe import REQUIRED, Probe
@@ -51,7 +51,7 @@ class _Timeline:
         workload: Workload,
         server: Server,
         mechanism: Mechanism,
-        load: Load,
+        load: Generator,
         probe: Probe,
         info: InfoLog,
         progress: Progress,
@@ -151,12 +151,12 @@ class _Timeline:
         gone = self._server.gone()
         if gone is not None:
             raise gone
-        for native in (self._load.native, self._probe.native):
-            ended = native.process.poll() is not None
-            native.pump()
+        for program in (self._load.program, self._probe.native):
+            ended = program.process.poll() is not None
+            program.pump()
             if ended:
                 time.sleep(0.1)  # The server's death ends the others; it is the one to be named.
-                raise self._server.gone() or native.failure("ended in the middle of the run")
+                raise self._server.gone() or program.failure("ended in the middle of the run")
         if self._info.due(now_ns):
             sample = self._info.sample()
             if sample["rdb_bgsave_in_progress"]:
@@ -223,8 +223,8 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         _require(probe)
         info = InfoLog(server, partial / rundir.INFO)
         stack.callback(info.close)
-        load = Load(workload, server.port, partial / rundir.QUERY_LOG)
-        stack.callback(load.native.end)
+        load = start_load(workload, server, partial.resolve(), filled["keys_per_s"])
+        stack.callback(load.program.end)
         load.wait_until_started()
 
         timeline = _Timeline(workload, server, mechanism, load, probe, info, progress)
@@ -271,6 +271,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
             "before": before,
             "after": after,
         },
+        "load": {"generator": workload.load.generator, "closed_loop": workload.load.closed_loop},
         "info": _kept_info(last),
         "warnings": deviations(recorded),
     }

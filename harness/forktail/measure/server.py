@@ -19,8 +19,8 @@ import redis
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError, RunFailed
 from forktail.measure.cgroup import MemoryCgroup
 from forktail.measure.engine import Program, find_program
-from forktail.measure.native import die_with_parent
 from forktail.measure.proc import process_bytes
+from forktail.measure.program import die_with_parent
 from forktail.workload import Workload
 
 ADDRESS = "127.0.0.1"
