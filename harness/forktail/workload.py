@@ -33,6 +33,7 @@ GeneratorName = Literal["forktail-load", "memtier_benchmark", "redis-benchmark"]
 MEMTIER_FIRST_KEY, MEMTIER_KEYS = 10**7, 9 * 10**7
 """Its numbers have no leading zeros: these keys are all 8 digits wide."""
 
+PAPERS_KEYDB_THREADS = 4
 KEYDB_THREADS = 16
 """KeyDB refuses to start with more (its MAX_EVENT_LOOPS)."""
 
@@ -80,14 +81,20 @@ class Server(_Section):
     value_size: Size = Field(default=1024, gt=0, le=512 * 2**20)
     value_entropy: float = Field(default=1.0, ge=0, le=1, description="share of a value's bytes that are random")
     threads: int = Field(
-        default=1,
-        ge=1,
+        default=0,
+        ge=0,
         le=128,
-        description="KeyDB's server-threads, which all serve clients; elsewhere io-threads, which help one",
+        description="KeyDB's server-threads, which all serve clients; elsewhere io-threads, which help one; "
+        "0: 4 of KeyDB's (P, section 6.1), 1 of the others'",
     )
     rdb_compression: bool = False
     rdb_checksum: bool = True
     config: dict[str, Text] = Field(default={}, description="further lines of the server's configuration")
+
+    @property
+    def chosen_threads(self) -> int:
+        """`threads`, or what stands for 0."""
+        return self.threads or (PAPERS_KEYDB_THREADS if self.engine == "keydb" else 1)
 
     @property
     def keys(self) -> int:

@@ -68,10 +68,10 @@ def _of_intervals(result: Result, closed: ClosedLoad) -> str:
     """What a closed loop can say."""
     told = {name: closed.latency_us(result.interval_classes == name) for name in (NORMAL, SNAPSHOT)}
     sentences = []
-    for name, what in (("p99", "p99"), ("max", "the slowest query")):
+    for name, what in (("p99", "p99 is"), ("max", "the slowest query took")):
         usual, caught = told[NORMAL][name], told[SNAPSHOT][name]
         if usual is not None and caught is not None:
-            sentences.append(f"{what} took {time_text(caught * 1000)}, and {time_text(usual * 1000)} otherwise")
+            sentences.append(f"{what} {time_text(caught * 1000)}, and {time_text(usual * 1000)} otherwise")
     if not sentences:
         return f"{closed.generator} answered no query in the intervals that the snapshot's window touches."
     return (

@@ -134,6 +134,6 @@ class RedisBenchmark(Peer):
             "latency_us": None,
             "intervals": batches,
             "interval_error_ns": _END_ERROR_NS,
-            "percentiles_are": "upper bounds: 0.1 ms is a step below 2 ms, and 1 ms above",
+            "percentiles_are": "as upper bounds, in steps of 0.1 ms below 2 ms and of 1 ms above",
             "notes": NOTES,
         }

@@ -260,7 +260,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         "server": {
             "engine": workload.server.engine,
             "version": server.program.version,
-            "threads": workload.server.threads,
+            "threads": workload.server.chosen_threads,
             "path": str(server.path),
             "pid": server.pid,
             "port": server.port,

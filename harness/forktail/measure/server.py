@@ -60,7 +60,7 @@ def configuration(workload: Workload, program: Program, port: int, directory: Pa
     """The server's configuration file: everything that moves a snapshot or a query is pinned."""
     yes_no = {True: "yes", False: "no"}
     lines = (
-        program.directives(workload.server.threads)
+        program.directives(workload.server.chosen_threads)
         | {
             "bind": ADDRESS,
             "port": str(port),

@@ -87,6 +87,7 @@ class Plan:
                     "copy_threads": cell.copy_threads,
                     "size_bytes": cell.workload.server.keys * cell.workload.server.value_size,
                     "engine": cell.workload.server.engine,
+                    "generator": cell.workload.load.generator,
                     "workload": cell.workload.model_dump(exclude={"sweep"}),
                 }
                 for cell in self.cells

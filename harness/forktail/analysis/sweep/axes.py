@@ -30,6 +30,8 @@ def subtitle(sweep: Sweep) -> str:
     """What was measured, and whether its times are worth anything."""
     document = sweep.document
     mark = "  ·  EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
+    if sweep.closed_loops:
+        mark += f"  ·  CLOSED LOOP: {', '.join(sweep.closed_loops)}"
     return f"{document['name']}  ·  mean of the valid of {document['repeat']} runs, lines from minimum to maximum{mark}"
 
 

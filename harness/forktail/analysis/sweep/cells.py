@@ -15,6 +15,9 @@ Document = dict[str, Any]
 FLOOR_BYTES = 16 * 2**20
 """A server with less payload than this is as good as empty: its fork is the floor, what a fork costs without data."""
 
+OPEN_LOOP = "forktail-load"
+"""The generator that is no closed loop."""
+
 METRICS: dict[str, tuple[str, ...]] = {
     "fork_us": ("fork", "duration_us"),
     "page_table_copy_us": ("fork", "page_table_copy_us"),
@@ -42,6 +45,21 @@ class Sweep:
     @property
     def cells(self) -> list[Document]:
         return list(self.document["cells"])
+
+    @property
+    def closed_loops(self) -> list[str]:
+        """The generators of its cells that are closed loops."""
+        return sorted({cell["generator"] for cell in self.cells} - {OPEN_LOOP})
+
+    @property
+    def closed_loop_text(self) -> str | None:
+        """What is to be said of them; None where there are none."""
+        if not self.closed_loops:
+            return None
+        return (
+            f"Closed loop: {', '.join(self.closed_loops)}. Such figures leave out the queries that should have been "
+            "sent while the server stalled, and must not be compared with those of an open loop."
+        )
 
     @property
     def emulated(self) -> bool:
@@ -106,6 +124,7 @@ def _cell(planned: Document, runs: list[Document]) -> Document:
         "size_bytes": planned["size_bytes"],
         "copy_threads": planned.get("copy_threads"),
         "engine": planned["engine"],
+        "generator": planned.get("generator", OPEN_LOOP),
         "runs": len(runs),
         "finished_runs": sum(run["state"] == "finished" for run in runs),
         "valid_runs": len(valid),

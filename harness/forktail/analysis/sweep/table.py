@@ -32,6 +32,8 @@ def print_sweep(sweep: Sweep) -> None:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
     mark = ", EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
     console.print(f"{sweep.document['name']}: mean of valid runs, minimum to maximum below{mark}")
+    if sweep.closed_loop_text:
+        console.print(sweep.closed_loop_text, style="red", soft_wrap=True)
     columns = list(_COLUMNS)
     if any(cell["fork_above_floor_us"]["mean"] is not None for cell in sweep.cells):
         columns.insert(1, _ABOVE_FLOOR)
