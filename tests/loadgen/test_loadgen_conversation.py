@@ -123,6 +123,23 @@ def test_fill_writes_every_key(load: Generator, redis: Redis) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        ("ours", {"00000000", "00000001", "00000002"}),
+        ("memtier", {"10000000", "10000001", "10000002"}),
+        ("redis-benchmark", {"key:000000000000", "key:000000000001", "key:000000000002"}),
+    ],
+)
+def test_fill_writes_the_keys_of_whoever_will_ask_for_them(
+    load: Generator, redis: Redis, names: str, keys: set[str]
+) -> None:
+    done = load.call(*arguments("fill", port=redis.port, keys=3, value_bytes=100, key_names=names))
+    assert done.returncode == 0, done.stderr
+    assert set(redis.command("keys", "*").split()) == keys
+    assert redis.command("strlen", max(keys)) == "100"
+
+
 @pytest.mark.parametrize(("pipeline", "value_bytes"), [(1, 1), (7, 1024), (1000, 200_000)])
 def test_fill_at_any_depth_and_size(load: Generator, redis: Redis, pipeline: int, value_bytes: int) -> None:
     done = load.call(

@@ -11,6 +11,10 @@ from forktail.workload import Workload, read_workload, workload_toml
 ROOT = Path(__file__).parents[2]
 
 
+REDIS_BENCHMARK = "[load]\ngenerator = 'redis-benchmark'\n"
+MEMTIER = "[load]\ngenerator = 'memtier_benchmark'\n"
+
+
 def _write(directory: Path, text: str) -> Path:
     path = directory / "some.toml"
     path.write_text(text)
@@ -44,7 +48,21 @@ def test_set_overrides_the_file() -> None:
         ("[server]\nsize = '1s'", "server.size: '1s' is no size"),
         ("[server]\nsize = 1024", "server.size: a size needs its unit"),
         ("[run]\nduration = '1MiB'", "run.duration: '1MiB' is no time"),
-        ("[load]\nrate = 0", "load.rate: Input should be greater than 0 (given: 0)"),
+        ("[load]\nrate = -1", "load.rate: Input should be greater than or equal to 0 (given: -1)"),
+        ("[load]\nrate = 0", "load.rate is 0, but forktail-load needs a rate"),
+        ("[server]\nengine = 'keybd'", "(given: 'keybd'): did you mean 'keydb'?"),
+        ("[server]\nengine = 'memcached'", "(given: 'memcached'): known are keydb, redis, valkey."),
+        ("[server]\nengine = 'keydb'\nthreads = 17", "server.threads is 17, but KeyDB has 16 at most"),
+        ("[load]\ngenerator = 'memtier'", "(given: 'memtier'): did you mean 'memtier_benchmark'?"),
+        ("[load]\npath = '/bin/true'", "forktail-load is a part of forktail: leave load.path empty"),
+        (REDIS_BENCHMARK + "keys = 'zipf'", "load.keys is 'zipf', which redis-benchmark cannot do: forktail-load can"),
+        (REDIS_BENCHMARK + "set_get = '1:10'", "redis-benchmark sends either SETs or GETs"),
+        (REDIS_BENCHMARK + "spin = '1ms'", "load.spin is 1000000, which redis-benchmark cannot do"),
+        (MEMTIER + "arrivals = 'poisson'", "load.arrivals is 'poisson', which memtier_benchmark cannot do"),
+        (MEMTIER + "writes = 'insert'", "load.writes is 'insert', which memtier_benchmark cannot do"),
+        (MEMTIER + "rate = 49", "memtier_benchmark limits each connection: give a multiple of the 50"),
+        (MEMTIER + "keys = 'zipf'\nzipf_theta = 5", "load.zipf_theta must be less than 5"),
+        (MEMTIER + "[server]\nsize = '2GiB'\nvalue_size = '16B'", "90000000 of 8 digits exist for memtier"),
         ("[load]\narrivals = 'bursty'", "load.arrivals: Input should be 'constant' or 'poisson'"),
         ("[load]\nset_get = '1to10'", "load.set_get: String should match pattern"),
         ("[load]\nset_get = '0:0'", "asks for no query at all"),
@@ -67,6 +85,16 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         read_workload(_write(tmp_path, "[server]\nsise = '1GiB'\n[load]\nrate = -1\n[run]\nduration = '3'"))
     assert "has 3 faults" in str(caught.value)
+
+
+def test_threads_of_zero_are_the_papers_of_keydb_and_one_of_the_others(tmp_path: Path) -> None:
+    path = _write(tmp_path, "")
+    threads = {
+        engine: read_workload(path, [f"server.engine={engine}"]).server.chosen_threads
+        for engine in ("redis", "valkey", "keydb")
+    }
+    assert threads == {"redis": 1, "valkey": 1, "keydb": 4}
+    assert read_workload(path, ["server.engine=keydb", "server.threads=2"]).server.chosen_threads == 2
 
 
 @pytest.mark.parametrize("assignment", ["server.size", "=1GiB", "name.size=1GiB"])
