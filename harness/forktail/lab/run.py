@@ -16,6 +16,7 @@ from typing import IO
 from forktail import rundir
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError, RunFailed
 from forktail.lab import registry
+from forktail.lab.baggage import baggage, carry
 from forktail.lab.guest import Guest
 from forktail.lab.machine import Machine
 from forktail.lab.outfit import fit_out
@@ -66,9 +67,13 @@ def fits(workload: Workload, machine: Machine) -> bool:
 
 
 def check_fits(workload: Workload, machine: Machine) -> None:
-    """BadInput when the machine lacks memory or CPUs that the workload needs, before anything is booted."""
+    """BadInput when the machine lacks memory or CPUs that the workload needs, before anything is booted.
+
+    So is told, as EnvironmentLacks, when a program that the guests have to be given is not on this host.
+    """
     _check_memory(workload, machine)
     _check_cpus(workload, machine)
+    baggage(workload)
 
 
 def _check_memory(workload: Workload, machine: Machine) -> None:
@@ -132,6 +137,7 @@ def run_in(guest: Guest, workload: Workload, final: Path) -> Path:
 
     A run that fails leaves what there was of it with the suffix `.partial`, as on this host.
     """
+    workload = carry(guest, workload)
     partial = rundir.begin(final)
     text = workload_toml(workload).encode()
     script = _SCRIPT.format(size=len(text), name=shlex.quote(workload.name))
