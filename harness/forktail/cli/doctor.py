@@ -16,7 +16,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     kernel = diagnosis.kernel
     console.print(f"Kernel {kernel['release']} ({kernel['flavour']} fork), BTF {'yes' if kernel['btf'] else 'no'}")
     for name, path in diagnosis.programs.items():
-        console.print(f"  {name:<15} {path}", markup=False)
+        console.print(f"  {name:<17} {path}", markup=False)
     if diagnosis.measurements:
         table = Table("measurement", "probe used", "note", "better ones refused", title="What can be measured here")
         for measurement in diagnosis.measurements:
