@@ -12,6 +12,7 @@ from tests.analysis.synthetic import FORK, PAGE_TABLE_COPY, RunDirectory, async_
 
 from forktail import rundir
 from forktail.analysis.sweep import analyse_sweep
+from forktail.analysis.sweep.table import print_sweep
 from forktail.errors import BadInput
 from forktail.sweep.plan import Plan, plan_sweep
 from forktail.sweep.sweep import open_sweep
@@ -46,6 +47,24 @@ def plan(tmp_path: Path) -> Plan:
 
 def _path(tmp_path: Path, kernel: str, repeat: int) -> Path:
     return tmp_path / "sweep" / rundir.RUNS / f"{kernel}-r{repeat}"
+
+
+def test_a_closed_loop_is_named_wherever_its_figures_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "peers.toml"
+    path.write_text(
+        "[sweep]\nrepeat = 1\nnoise_floor = false\n"
+        'vary."load.generator" = ["forktail-load", "memtier_benchmark", "redis-benchmark"]'
+    )
+    open_sweep(plan_sweep(path, [], ["default"]), tmp_path / "sweep")
+    sweep = analyse_sweep(tmp_path / "sweep")
+    assert [cell["generator"] for cell in sweep.cells] == ["forktail-load", "memtier_benchmark", "redis-benchmark"]
+    print_sweep(sweep)
+    for told in ((tmp_path / "sweep" / rundir.REPORT).read_text(), capsys.readouterr().out):
+        assert "Closed loop: memtier_benchmark, redis-benchmark." in told
+    open_loop = tmp_path / "open.toml"
+    open_loop.write_text("[sweep]\nrepeat = 1")
+    open_sweep(plan_sweep(open_loop, [], ["default"]), tmp_path / "open")
+    assert "Closed loop" not in (analyse_sweep(tmp_path / "open") and (tmp_path / "open" / rundir.REPORT).read_text())
 
 
 @pytest.mark.usefixtures("plan")

@@ -72,7 +72,8 @@ def configuration(workload: Workload, program: Program, port: int, directory: Pa
             "save": '""',
             "appendonly": "no",
             "maxmemory": "0",
-            "maxclients": str(workload.load.clients + _SPARE_CLIENTS),
+            # redis-benchmark connects anew before the server has seen all of its old connections close.
+            "maxclients": str(workload.load.clients * (2 if workload.load.closed_loop else 1) + _SPARE_CLIENTS),
             "activedefrag": "no",
             "activerehashing": "yes",
             "rdbcompression": yes_no[workload.server.rdb_compression],
