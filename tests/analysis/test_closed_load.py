@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.analysis.synthetic import FORK, INTERRUPTION, MS, ORIGIN, Event, RunDirectory, S
+from tests.analysis.synthetic import FORK, INTERRUPTION, MS, ORIGIN, RUN_QUEUE, Event, RunDirectory, S
 
 from forktail.analysis import analyse
 from forktail.analysis.closedload import ClosedLoad, read_closed_load
@@ -221,7 +221,7 @@ def test_an_open_loops_log_is_not_to_be_missing(tmp_path: Path) -> None:
 
 
 def _keydb(run: RunDirectory) -> None:
-    run.manifest["server"] |= {"engine": "keydb", "threads": 4}
+    run.manifest["server"] |= {"engine": "keydb", "threads": 4, "serving_tids": [77, 78, 79, 80]}
     run.events.append(Event(INTERRUPTION, run.fork_start + 20 * MS, 2 * MS, tid=77))
 
 
@@ -238,6 +238,24 @@ def test_keydbs_interruption_stops_one_thread_and_not_the_server(tmp_path: Path)
     report = (path / "report.html").read_text()
     assert "The server has 4 threads that serve" in report
     assert "one of its 4 threads was interrupted" in report
+
+
+def test_only_keydbs_serving_threads_can_delay_a_query(tmp_path: Path) -> None:
+    """Its first thread, whose id is the server's, serves nobody, nor does that which keeps the time."""
+    shares = {}
+    for tids in ([77], [4242], None):
+        run = RunDirectory.whole()
+        run.manifest["server"] |= {"engine": "keydb", "threads": 1, "serving_tids": tids}
+        run.events.append(Event(RUN_QUEUE, run.fork_start + run.fork_ns, 30 * MS, tid=77))
+        for query in run.queries:
+            if run.fork_start + run.fork_ns <= query.intended < run.fork_start + run.fork_ns + 30 * MS:
+                query.latency += run.fork_start + run.fork_ns + 30 * MS - query.intended
+        document = analyse(run.write(tmp_path / f"run-{tids}"), write=False).document
+        shares[str(tids)] = document["attribution"]["excess_share"]["run_queue"]
+    assert shares["[77]"] > 0.5
+    assert shares["[4242]"] == 0
+    # Unknown which of them serve, as in a container: all may.
+    assert shares["None"] == shares["[77]"]
 
 
 def test_a_single_thread_of_redis_is_the_server(tmp_path: Path) -> None:
@@ -271,6 +289,6 @@ def test_a_fork_by_another_thread_is_held_to_that_threads_waits(tmp_path: Path) 
         for event in run.events:
             if event.kind == FORK:
                 event.tid = 77
-        run.events.append(Event(5, run.fork_start + run.fork_ns, 5 * MS, tid=thread))
+        run.events.append(Event(RUN_QUEUE, run.fork_start + run.fork_ns, 5 * MS, tid=thread))
         run.manifest["info"]["latest_fork_usec"] = 15_020
         assert analyse(run.write(tmp_path / f"run{thread}"), write=False).valid == valid

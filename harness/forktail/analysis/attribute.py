@@ -31,9 +31,12 @@ class Stalls:
     """The server's stalls as adjoining segments, each of one kind, with the time of each kind up to any instant."""
 
     def __init__(self, log: EventLog, threads: frozenset[int] | None = None) -> None:
-        """Take the stalls of the given threads, those that serve queries; None stands for all threads."""
-        kinds = (Kind.FORK, Kind.RUN_QUEUE, Kind.INTERRUPTION, Kind.FAULT)
-        events = [_of_threads(log.of(kind), threads) for kind in kinds]
+        """Take the stalls of the given threads, those that serve queries; None stands for all threads.
+
+        Fork stops them all, whichever thread forks.
+        """
+        kinds = (Kind.RUN_QUEUE, Kind.INTERRUPTION, Kind.FAULT)
+        events = [log.of(Kind.FORK), *(_of_threads(log.of(kind), threads) for kind in kinds)]
         # Events of no length contribute no time, and would only make empty segments.
         events = [chosen[chosen["duration"] > 0] for chosen in events]
         edges = np.concatenate([side.astype(np.int64) for chosen in events for side in (chosen["start"], ends(chosen))])

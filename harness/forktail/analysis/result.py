@@ -92,8 +92,8 @@ def derive(run: Run) -> Result:
 
     normal = ok & (classes == NORMAL)
     base = baseline(queries, normal if normal.any() else ok & (classes != WARMUP))
-    # Which of KeyDB's threads serves a connection is not known, so a stall of any counts for all.
-    threads = None if run.threads > 1 else frozenset((run.events.server,))
+    # Which of KeyDB's threads serves a connection is not known, so a stall of any of them counts for all.
+    threads = run.serving
     replied = queries.status <= ERROR
     split = attribute(queries, replied, base, Stalls(run.events, threads))
     cause, tail = _causes(run, classes, ok, replied, sorted_ns[SNAPSHOT], split)

@@ -64,6 +64,14 @@ class Run:
         return round(number(self.server, "threads") or 1) if self.server.get("engine") == "keydb" else 1
 
     @property
+    def serving(self) -> frozenset[int] | None:
+        """The ids of those threads, as the events call them; None where nobody knows which of all they are."""
+        if self.server.get("engine") != "keydb":
+            return frozenset((self.events.server,))
+        told = self.server.get("serving_tids")
+        return frozenset(told) if isinstance(told, list) and told else None
+
+    @property
     def load_text(self) -> str:
         """The load in a few words, as in "10,000 queries/s over 50 connections"."""
         over = f"over {count_text(self.queries.connections)} connections"

@@ -179,6 +179,17 @@ def _kept_info(info: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in info.items() if name.startswith(prefixes)}
 
 
+def _fewer_threads(workload: Workload, threads: int) -> list[str]:
+    wanted = workload.server.chosen_threads
+    if threads == wanted:
+        return []
+    sentence = (
+        f"KeyDB serves with {threads} threads and not with the {wanted} of server.threads: it takes no more than the "
+        "host has CPUs."
+    )
+    return [sentence]
+
+
 def measure(workload: Workload, final: Path, progress: Progress) -> Path:
     """Run the workload on this host; `final` becomes a whole run directory, and is returned.
 
@@ -215,6 +226,9 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         progress.begin("fill", workload.server.keys)
         filled = load_part.fill(workload, server.port, lambda keys: progress.advance("fill", keys))
         progress.end("fill")
+        serving = server.serving_threads()
+        in_keydb = workload.server.engine == "keydb" and serving
+        threads = len(serving) if in_keydb else workload.server.chosen_threads
         before = server.memory()
         rundir.write_json(server.directory / "info-before.json", server.info())
 
@@ -260,7 +274,8 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         "server": {
             "engine": workload.server.engine,
             "version": server.program.version,
-            "threads": workload.server.chosen_threads,
+            "threads": threads,
+            "serving_tids": serving if serving and len(probe.header["namespace_pids"]) == 1 else None,
             "path": str(server.path),
             "pid": server.pid,
             "port": server.port,
@@ -273,5 +288,5 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         },
         "load": {"generator": workload.load.generator, "closed_loop": workload.load.closed_loop},
         "info": _kept_info(last),
-        "warnings": deviations(recorded),
+        "warnings": [*deviations(recorded), *_fewer_threads(workload, threads)],
     }
