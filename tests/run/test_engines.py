@@ -14,6 +14,7 @@ from tests.run.conftest import Start
 
 from forktail.errors import BadInput, EnvironmentLacks
 from forktail.measure.engine import ENGINES, Engine, Program, find_program
+from forktail.measure.server import Server as RunningServer
 from forktail.measure.server import configuration
 from forktail.workload import EngineName, Server, Workload
 
@@ -126,3 +127,18 @@ def test_the_one_thread_of_keydb_that_serves_is_not_its_first(start: Start, tiny
     assert len(server["serving_tids"]) == 1
     assert server["serving_tids"] != [server["pid"]]
     assert "which of them served" not in json.loads(output)["answer"]
+
+
+def test_old_engines_are_asked_for_one_section_of_info_at_a_time(tmp_path: Path) -> None:
+    """Before version 7 INFO of two sections is a syntax error; what is read must be the same."""
+    server = RunningServer(Workload(), tmp_path / "server")
+    try:
+        server.wait_until_ready()
+        together = server.info("persistence", "memory")
+        server.program = Program(ENGINES["redis"], server.path, "6.2.0")
+        assert server.info("persistence", "memory").keys() == together.keys()
+        assert {"rdb_bgsave_in_progress", "used_memory"} <= together.keys()
+        calls = server.client.info("commandstats")["cmdstat_info"]["calls"]
+        assert calls == 3
+    finally:
+        server.end()

@@ -16,6 +16,8 @@ from forktail.analysis.sweep.cells import Sweep
 from forktail.analysis.sweep.label import fork_label, fork_labels, group_label, group_labels
 
 _BAR_WIDTH = 0.8
+_WIDEST_PART = 20
+"""Characters in a line of a label."""
 
 Draw = Callable[[Sweep], Figure]
 
@@ -53,10 +55,16 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
                 ha="center",
                 fontsize=8,
             )
-    axes.set_xticks(range(len(groups)), groups)
+    axes.set_xticks(range(len(groups)), [_narrow(group) for group in groups])
     axes.set_xlim(-0.5, len(groups) - 0.5)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel(label)
+
+
+def _narrow(group: str) -> str:
+    """A group's label with a line for each of its parts, and two for a long one: labels stand side by side."""
+    parts = group.split(", ")
+    return "\n".join(part if len(part) <= _WIDEST_PART else part.replace(" ", "\n") for part in parts)
 
 
 def _pair(sweep: Sweep, title: str, metrics: Sequence[tuple[str, str]]) -> Figure:
