@@ -129,9 +129,10 @@ def test_the_one_thread_of_keydb_that_serves_is_not_its_first(start: Start, tiny
     assert "which of them served" not in json.loads(output)["answer"]
 
 
-def test_old_engines_are_asked_for_one_section_of_info_at_a_time(tmp_path: Path) -> None:
-    """Before version 7 INFO of two sections is a syntax error; what is read must be the same."""
-    server = RunningServer(Workload(), tmp_path / "server")
+def test_old_engines_are_spoken_to_as_they_understand(tmp_path: Path) -> None:
+    """Redis 5 knows no HELLO, and before version 7 INFO of two sections is a syntax error."""
+    workload = Workload(server=Server(config={"rename-command": 'HELLO ""'}))
+    server = RunningServer(workload, tmp_path / "server")
     try:
         server.wait_until_ready()
         together = server.info("persistence", "memory")

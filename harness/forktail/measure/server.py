@@ -133,7 +133,8 @@ class Server:
                     "nothing limits who may enter cgroups there."
                 ) from error
         self.pid = self.process.pid
-        self.client = redis.Redis(host=ADDRESS, port=self.port, socket_timeout=60, decode_responses=True)
+        # RESP2, as Redis before 6 knows no other.
+        self.client = redis.Redis(host=ADDRESS, port=self.port, socket_timeout=60, decode_responses=True, protocol=2)
 
     def wait_until_ready(self, seconds: float = 15) -> None:
         """Wait for the first PONG; RunFailed with the server's own last words if it does not come up."""
@@ -144,7 +145,7 @@ class Server:
             try:
                 self.client.ping()
                 return
-            except (redis.ConnectionError, redis.exceptions.BusyLoadingError) as error:
+            except redis.RedisError as error:
                 if time.monotonic() > deadline:
                     raise RunFailed(f"{self.path} did not answer within {seconds:g} s: {error}.") from error
                 time.sleep(0.01)
