@@ -80,9 +80,10 @@ def _facts(document: dict[str, Any]) -> list[str]:
         lines += _flight_facts(document["flight"])
         end = ", cut off" if window["truncated"] else ""
         lines.append(f"window          {time_text(window['duration_ms'] * 1e6)}{end}")
+        one = ", each of one thread and not in it" if document["out_of_service"]["one_thread_us"] else ""
         lines.append(
             f"out of service  {_time(document['out_of_service_us'])} "
-            f"(interruptions: {count_text(interruptions['count'])}, {_time(interruptions['total_us'])})"
+            f"(interruptions{one}: {count_text(interruptions['count'])}, {_time(interruptions['total_us'])})"
         )
     reasons = [
         f"{one['reason']} {count_text(one['count'])} ({_time(one['total_us'])})" for one in interruptions["reasons"]
