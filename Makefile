@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep quick test test-kernel kernels setup ansible lint notebooks benchmark lock clean help
+.PHONY: sweep quick test test-kernel test-ansible kernels setup ansible lint notebooks benchmark lock clean help
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,6 +38,9 @@ test-kernel: setup ## run tests/kernel on debug kernels and write docs/kernel-te
 	$(BIN)/forktail kernel build all --debug
 	FORKTAIL_KERNEL_DEBUG=1 FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md $(BIN)/pytest tests/kernel
 
+test-ansible: ansible ## run the playbooks against guests of the lab
+	$(BIN)/pytest -m ansible tests/playbooks
+
 kernels: setup ## build the lab's kernels, unless they are in the cache
 	$(BIN)/forktail kernel build all
 
@@ -61,10 +64,16 @@ benchmark: setup ## measure speed and memory beside the peers
 LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 	--no-emit-find-links --upgrade
 
+MEASURE := playbooks/roles/forktail_measure/files
+
 lock: setup ## write the locked requirements anew
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --all-extras $(LOCK) --output-file requirements.lock
 	$(BIN)/uv pip compile playbooks/requirements.in $(LOCK) --output-file playbooks/requirements.lock
+	@# What Ansible installs on hosts: the same versions, without markers, for pip reads these as of the Python it runs on.
+	$(BIN)/uv pip compile pyproject.toml $(MEASURE)/requirements.in $(filter-out --universal --python-version 3.11 \
+		--upgrade,$(LOCK)) --constraint requirements.lock --python-version 3.11.0 \
+		--python-platform x86_64-manylinux_2_28 --output-file $(MEASURE)/requirements.lock
 
 clean: ## remove what was built (results stay)
 	rm -rf build $(VENV)
