@@ -37,6 +37,20 @@ def read(path: str) -> str | None:
     return chosen[1] if chosen else text
 
 
+def cpus(text: str) -> set[int]:
+    """The CPUs of a list such as "0-3,8"."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        found.update(range(int(first), int(last if dash else first) + 1))
+    return found
+
+
+def same(path: str, have: str, want: str) -> bool:
+    """Whether the knob has the value; the kernel writes a list of CPUs in its own way."""
+    return have == want or (path.endswith("affinity_list") and have != "" and cpus(have) == cpus(want))
+
+
 def swaps() -> list[dict[str, Any]]:
     """The swap areas in use, with the priority that each has."""
     found = []
@@ -82,7 +96,7 @@ def plan(knobs: list[dict[str, Any]], held: dict[str, Any]) -> dict[str, Any]:
         changes += [
             {"path": path, "have": value, "want": knob["value"]}
             for path, value in readable
-            if value != knob["value"] and path not in held["refused"]
+            if not same(path, value, knob["value"]) and path not in held["refused"]
         ]
     return {"changes": changes, "absent": absent, "refused": held["refused"]}
 
