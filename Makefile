@@ -31,7 +31,7 @@ sweep: setup ## build the kernels, sweep the quick workload over them in the lab
 quick: setup ## run the quick workload on this kernel and print where its report lies
 	$(BIN)/forktail run $(WORKLOAD)
 
-test: setup lint ## run every check and test
+test: setup ansible lint ## run every check and test
 	$(BIN)/pytest
 
 test-kernel: setup ## run tests/kernel on debug kernels and write docs/kernel-test-report.md

@@ -15,7 +15,6 @@ Standard library only: it runs at boot, and before anything of forktail is on th
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import re
@@ -66,7 +65,9 @@ def load(record: Path) -> dict[str, Any]:
         return {"schema": SCHEMA, "values": {}, "swaps": [], "refused": {}}
     held: dict[str, Any] = json.loads(record.read_text())
     if held.get("schema") != SCHEMA:
-        sys.exit(f"{record} is of {held.get('schema')!r}, and this is {SCHEMA}: restore with the version that wrote it.")
+        sys.exit(
+            f"{record} is of {held.get('schema')!r}, and this is {SCHEMA}: restore with the version that wrote it."
+        )
     return held
 
 
@@ -89,7 +90,7 @@ def plan(knobs: list[dict[str, Any]], held: dict[str, Any]) -> dict[str, Any]:
         if knob["name"] == "swap":
             changes += [{"path": area["device"], "have": "in use", "want": "off"} for area in swaps()]
             continue
-        paths = sorted({path for pattern in knob["paths"] for path in glob.glob(pattern)})
+        paths = sorted({str(path) for pattern in knob["paths"] for path in Path("/").glob(pattern.lstrip("/"))})
         readable = [(path, value) for path in paths if (value := read(path)) is not None]
         if not readable:
             absent.append(knob["name"])
