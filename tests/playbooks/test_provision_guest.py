@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.playbooks.conftest import Play
@@ -56,10 +57,11 @@ class Guest:
         if done.returncode == 3:
             pytest.skip(f"No guest to provision: {done.stderr.strip()}")
         assert done.returncode == 0, done.stderr
+        self.guest: dict[str, Any]
         [self.guest] = json.loads(self.lab("status", "--json").stdout)["guests"]
 
     def lab(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [FORKTAIL, "lab", *arguments]
+        command = [str(FORKTAIL), "lab", *arguments]
         return subprocess.run(command, capture_output=True, text=True, env=self.environment, timeout=600)
 
     def tell(self, script: str) -> str:
