@@ -58,7 +58,7 @@ def check(directory: Path, configs: Path | None = None) -> None:
             build.mkdir(exist_ok=True)
             parts = [tree / series.defconfig, *series.fragments(flavour, False)]
             (build / ".config").write_text("\n".join(part.read_text() for part in parts))
-            make = ("make", "-s", f"O={build}", f"-j{os.cpu_count()}", "KCFLAGS=-Werror", "CC=ccache gcc")
+            make = ("make", "-s", f"O={build}", f"-j{len(os.sched_getaffinity(0))}", "KCFLAGS=-Werror", "CC=ccache gcc")
             _run(*make, "olddefconfig", "prepare", cwd=tree)
             config = (build / ".config").read_text()
             objects = [name[:-1] + "o" for name in _touched(patches) if _compiled(tree, name, config)]

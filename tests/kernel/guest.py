@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MEMORY = "2G"
+_CPUS = ("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2")
+
+# Each instruction is a nanosecond. An idle guest skips to its next timer: without a tick, past any timeout.
+_COUNTING_CPU = ("-accel", "tcg,thread=single", "-cpu", "max", "-smp", "1", "-icount", "shift=0,sleep=off")
+_COUNTING = "nohz=off nokaslr norandmaps"
+_NODES = "numa=fake=2"
 _SWAP_BYTES = 256 * 2**20
+_COMMAND_LINE = "console=ttyS0 quiet panic=-1 clocksource=tsc tsc=reliable"
 _MARK = re.compile(r"^(begin|end) (\S+) (\S+)(?: (\d+))?$")
 
 # What a kernel prints when its page tables, counters or locks are not as they ought to be.
@@ -90,16 +97,27 @@ class Boot:
         return found
 
 
-def boot(image: Path, initramfs: Path, directory: Path, seconds: float, arguments: str = "") -> Boot:
-    """Run a guest to its end, or for `seconds`; it does not outlive this call. The arguments are for its /init."""
+def boot(
+    image: Path,
+    initramfs: Path,
+    directory: Path,
+    seconds: float,
+    arguments: str = "",
+    icount: bool = False,
+    memory: str = _MEMORY,
+) -> Boot:
+    """Run a guest to its end, or for `seconds`; it does not outlive this call. The arguments are for its /init.
+
+    With `icount` it has one CPU, and its clock counts instructions.
+    """
     disk = directory / "swap.img"
     with disk.open("wb") as file:
         file.truncate(_SWAP_BYTES)
     command = [
-        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", _MEMORY),
+        *("qemu-system-x86_64", *(_COUNTING_CPU if icount else _CPUS), "-m", memory),
         *("-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-monitor", "none"),
         *("-kernel", str(image), "-initrd", str(initramfs)),
-        *("-append", f"console=ttyS0 quiet panic=-1 clocksource=tsc tsc=reliable numa=fake=2 {arguments}"),
+        *("-append", f"{_COMMAND_LINE} {_COUNTING if icount else _NODES} {arguments}"),
         *("-drive", f"file={disk},if=none,id=d0,format=raw,cache=unsafe", "-device", "virtio-blk-pci,drive=d0"),
     ]
     console = directory / "console"

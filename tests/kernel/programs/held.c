@@ -7,11 +7,10 @@
 #include "snapshot.c"
 #undef main
 
-#include <linux/io_uring.h>
-#include <time.h>
-
 #include "flight.h"
 #include "knobs.h"
+#include "ring.h"
+#include "scanned.h"
 
 /* In a process of its own, for some operations have consequences for the forks after them. */
 static bool holds_when_held(const struct operation *operation, long left, bool swapped)
@@ -114,35 +113,21 @@ static void take_offline(struct pages *pages)
 	pages_write_random(pages, 5);
 }
 
-static void set_numa_balancing(const char *value)
-{
-	if (!knobs_set("/proc/sys/kernel/numa_balancing", value))
-		tap_note("numa_balancing: %s", strerror(errno));
-}
-
-/* The kernel begins to scan a second after the process has, and does it in what is run then. */
 static void be_scanned(struct pages *pages)
 {
-	struct timespec now;
-
-	set_numa_balancing("1");
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	for (time_t end = now.tv_sec + 4; now.tv_sec < end;) {
-		if (!pages_intact(pages))
-			tap_bail_out("the parent reads what it has not written");
-		clock_gettime(CLOCK_MONOTONIC, &now);
+	if (!scanned_possible()) {
+		tap_note("there is no NUMA balancing");
+		return;
 	}
-	set_numa_balancing("0");
+	/* What is uncopied the kernel passes over, so it may find little. */
+	scanned_begin();
+	pages_write(pages, 20 + 512);
+	if (!scanned_await(100, 10))
+		tap_note("little was scanned");
+	if (!pages_intact(pages))
+		tap_bail_out("the parent reads what it has not written");
+	scanned_end();
 	pages_write_random(pages, 5);
-}
-
-static void *map_ring(int ring, off_t what, size_t bytes)
-{
-	void *area = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring, what);
-
-	if (area == MAP_FAILED)
-		tap_bail_out("io_uring: %s", strerror(errno));
-	return area;
 }
 
 /* Into a buffer that is pinned for as long as the ring is there. */
@@ -150,26 +135,15 @@ static void read_by_ring(struct pages *pages)
 {
 	static char expected[PAGE] __attribute__((aligned(4096)));
 	char *page = pages->base + 1300 * PAGE;
-	struct iovec buffer = {page, PAGE};
-	struct io_uring_params params = {0};
 	int disk = open(DISK, O_RDONLY | O_DIRECT);
-	int ring = (int)syscall(SYS_io_uring_setup, 4, &params);
+	struct ring ring = ring_make(page, PAGE);
 
-	if (ring < 0 || syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &buffer, 1))
-		tap_bail_out("io_uring: %s", strerror(errno));
-	char *queue = map_ring(ring, IORING_OFF_SQ_RING, params.sq_off.array + 4 * sizeof(int));
-	struct io_uring_sqe *entry =
-	    map_ring(ring, IORING_OFF_SQES, params.sq_entries * sizeof(*entry));
-
-	*entry = (struct io_uring_sqe){
-	    .opcode = IORING_OP_READ_FIXED, .fd = disk, .addr = (uintptr_t)page, .len = PAGE};
-	*(uint32_t *)(queue + params.sq_off.array) = 0;
-	*(volatile uint32_t *)(queue + params.sq_off.tail) += 1;
-	if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) != 1 ||
-	    pread(disk, expected, PAGE, 0) != (ssize_t)PAGE || memcmp(page, expected, PAGE))
+	ring_read(&ring, disk, page, PAGE);
+	if (ring_wait(&ring) != (int)PAGE || pread(disk, expected, PAGE, 0) != (ssize_t)PAGE ||
+	    memcmp(page, expected, PAGE))
 		tap_bail_out("io_uring does not read %s as it is: %s", DISK, strerror(errno));
 	pages_write(pages, 1300);
-	close(ring);
+	ring_unmake(&ring);
 	close(disk);
 }
 
