@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep quick test test-kernel test-ansible kernels setup ansible lint notebooks benchmark lock clean help
+.PHONY: sweep quick test test-kernel test-ansible kernels setup ansible lint notebooks benchmark lock clean help costs digests
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,6 +40,15 @@ test-kernel: setup ## run tests/kernel on debug kernels and write docs/kernel-te
 
 test-ansible: ansible ## run the playbooks against guests of the lab
 	$(BIN)/pytest -m ansible tests/playbooks
+
+costs: setup kernels ## count what page faults, forks and the copying of page tables cost on each kernel, in instructions
+	@rm -f build/costs.txt; mkdir -p build
+	FORKTAIL_COSTS=build/costs.txt $(BIN)/pytest -rA tests/kernel/test_costs.py; status=$$?; cat build/costs.txt; exit $$status
+
+digests: setup kernels ## compare 100 snapshots of each kernel with what the server held when it forked
+	@rm -f build/digests.txt; mkdir -p build
+	FORKTAIL_DIGESTS=100 FORKTAIL_DIGESTS_REPORT=build/digests.txt $(BIN)/pytest tests/kernel/test_digests.py; \
+		status=$$?; cat build/digests.txt; exit $$status
 
 kernels: setup ## build the lab's kernels, unless they are in the cache
 	$(BIN)/forktail kernel build all

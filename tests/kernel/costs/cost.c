@@ -15,8 +15,8 @@
 #include "../programs/family.h"
 #include "../programs/pages.h"
 
-#define SAMPLES 41
-#define FORKS 9
+#define SAMPLES 21
+#define LONG_SAMPLES 5
 #define MIB (1UL << 20)
 
 /* A table's worth of memory, whole in one table, and what surrounds it. */
@@ -329,36 +329,39 @@ static double fork_end(void)
 	return fork_once(true);
 }
 
+/* Who is written to by process_vm_writev has pinned pages, and its forks are as ever: it is last.
+ */
 static const struct cost {
 	const char *name;
 	double (*sample)(void);
 	size_t inherited;
+	bool is_long;
 } costs[] = {
-    {"first-write", write_new, 0},
-    {"first-read", read_new, 0},
-    {"write-copying", write_shared, 0},
-    {"write-reusing", write_formerly_shared, 0},
-    {"first-write-shmem", write_shared_memory, 0},
-    {"mmap-munmap", map_and_unmap, 0},
-    {"munmap-2MiB", unmap_table, 0},
-    {"munmap-32MiB", unmap_much, 0},
-    {"mprotect-2MiB", protect, 0},
-    {"mprotect-page", protect_page, 0},
-    {"mremap-table", move_table, 0},
-    {"mremap-pages", move_pages, 0},
-    {"dontneed-2MiB", forget, 0},
-    {"free-2MiB", free_lazily, 0},
-    {"mlock-2MiB", lock, 0},
-    {"gup-remote-page", write_remotely, 0},
-    {"gup-fast-page", splice_pages, 0},
-    {"mincore-2MiB", walk, 0},
-    {"brk", grow_heap, 0},
-    {"fork-2MiB", fork_begin, 2 * MIB},
-    {"exit-2MiB", fork_end, 2 * MIB},
-    {"fork-64MiB", fork_begin, 64 * MIB},
-    {"exit-64MiB", fork_end, 64 * MIB},
-    {"fork-256MiB", fork_begin, 256 * MIB},
-    {"exit-256MiB", fork_end, 256 * MIB},
+    {"first-write", write_new, 0, false},
+    {"first-read", read_new, 0, false},
+    {"write-copying", write_shared, 0, false},
+    {"write-reusing", write_formerly_shared, 0, false},
+    {"first-write-shmem", write_shared_memory, 0, false},
+    {"mmap-munmap", map_and_unmap, 0, false},
+    {"munmap-2MiB", unmap_table, 0, false},
+    {"munmap-32MiB", unmap_much, 0, true},
+    {"mprotect-2MiB", protect, 0, false},
+    {"mprotect-page", protect_page, 0, false},
+    {"mremap-table", move_table, 0, false},
+    {"mremap-pages", move_pages, 0, false},
+    {"dontneed-2MiB", forget, 0, false},
+    {"free-2MiB", free_lazily, 0, false},
+    {"mlock-2MiB", lock, 0, false},
+    {"gup-fast-page", splice_pages, 0, false},
+    {"mincore-2MiB", walk, 0, false},
+    {"brk", grow_heap, 0, false},
+    {"fork-2MiB", fork_begin, 2 * MIB, true},
+    {"exit-2MiB", fork_end, 2 * MIB, true},
+    {"fork-64MiB", fork_begin, 64 * MIB, true},
+    {"exit-64MiB", fork_end, 64 * MIB, true},
+    {"fork-256MiB", fork_begin, 256 * MIB, true},
+    {"exit-256MiB", fork_end, 256 * MIB, true},
+    {"gup-remote-page", write_remotely, 0, false},
 };
 
 static int compare(const void *one, const void *other)
@@ -375,7 +378,7 @@ int main(void)
 
 	table = map_small_pages(TABLE);
 	for (size_t i = 0; i < sizeof(costs) / sizeof(*costs); i++) {
-		size_t count = costs[i].inherited ? FORKS : SAMPLES;
+		size_t count = costs[i].is_long ? LONG_SAMPLES : SAMPLES;
 
 		inherited = costs[i].inherited;
 		/* The first warms up what it meets. */
@@ -383,7 +386,7 @@ int main(void)
 		for (size_t j = 0; j < count; j++)
 			samples[j] = costs[i].sample();
 		qsort(samples, count, sizeof(*samples), compare);
-		tap_note("cost %s %.1f %.1f", costs[i].name, samples[count / 2], samples[0]);
+		tap_note("cost %s %.1f", costs[i].name, samples[count / 2]);
 		tap_ok(samples[0] > 0, "%s", costs[i].name);
 	}
 	return tap_done();

@@ -13,7 +13,7 @@
 #include "scanned.h"
 
 #define TABLES 24
-#define SCAN_SECONDS 30
+#define SCAN_SECONDS 120
 
 static void read_backwards(struct pages *pages)
 {
