@@ -22,7 +22,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from forktail.measure.mechanism import Mechanism, fork_mechanism
 from forktail.workload import Snapshot
@@ -64,7 +66,8 @@ def serving(name: str, directory: Path, mechanism: Mechanism | None) -> Iterator
     with (directory / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        connection = redis.Redis(unix_socket_path=str(socket))
+        # It may take long, and nothing is to be done twice.
+        connection = redis.Redis(unix_socket_path=str(socket), socket_timeout=None, retry=Retry(NoBackoff(), 0))
         for _ in range(300):
             try:
                 connection.ping()

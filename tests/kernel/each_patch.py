@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the series compiles after each of its patches: every C file that any of them touches, in every flavour.
+"""Whether the series compiles after each of its patches: every C file that any of them touches, in every flavour; and
+whether what these objects want of one another is there, as the linker would ask.
 
     .venv/bin/python tests/kernel/each_patch.py [DIRECTORY [CONFIGS]]
 
-It unpacks the kernel's source into the directory, or a temporary one, which takes 2 GiB, and ten minutes.
+It unpacks the kernel's source into the directory, or a temporary one, which takes 2 GiB, and an hour of one CPU.
 """
 
 from __future__ import annotations
@@ -43,6 +44,23 @@ def _compiled(tree: Path, name: str, config: str) -> bool:
     return option is None or f"{option[1]}=y\n" in config
 
 
+def _symbols(build: Path, objects: list[str]) -> tuple[set[str], set[str]]:
+    """The global symbols that objects define, and those that they want."""
+    defined, wanted = set(), set()
+    for line in _run("nm", "--extern-only", "--no-sort", *objects, cwd=build).splitlines():
+        if match := re.fullmatch(r"(?:[0-9a-f]+)? *([A-Za-z]) (\S+)", line.strip()):
+            (wanted if match[1] == "U" else defined).add(match[2])
+    return defined, wanted
+
+
+def _check_links(found: list[tuple[str, set[str], set[str]]]) -> None:
+    """Of one flavour, after each patch: no object wants what only a later patch defines."""
+    introduced = set().union(*(defined for _, defined, _ in found)) - found[0][1]
+    for when, defined, wanted in found:
+        if missing := wanted & introduced - defined:
+            sys.exit(f"{when}, nothing defines {', '.join(sorted(missing))}.")
+
+
 def check(directory: Path, configs: Path | None = None) -> None:
     series = read_series(configs)
     source = find_source(series, None, Silence())
@@ -50,6 +68,7 @@ def check(directory: Path, configs: Path | None = None) -> None:
     tree.mkdir(parents=True, exist_ok=True)
     _run("tar", "-xf", source.path, "--strip-components=1", cwd=tree)
     patches = list(series.patches)
+    symbols: dict[str, list[tuple[str, set[str], set[str]]]] = {flavour: [] for flavour in series.flavours}
     for number, patch in enumerate([None, *patches]):
         if patch:
             _run("patch", "-p1", "-s", "-i", patch, cwd=tree)
@@ -63,7 +82,11 @@ def check(directory: Path, configs: Path | None = None) -> None:
             config = (build / ".config").read_text()
             objects = [name[:-1] + "o" for name in _touched(patches) if _compiled(tree, name, config)]
             _run(*make, *objects, cwd=tree)
-            print(f"after {number} of {len(patches)}: {len(objects)} objects of {flavour}", flush=True)
+            when = f"after {number} of {len(patches)}"
+            symbols[flavour].append((f"{when}, {flavour}", *_symbols(build, objects)))
+            print(f"{when}: {len(objects)} objects of {flavour}", flush=True)
+    for found in symbols.values():
+        _check_links(found)
 
 
 if __name__ == "__main__":
