@@ -46,7 +46,8 @@ def _compiled(tree: Path, name: str, config: str) -> bool:
 
 def _symbols(build: Path, objects: list[str]) -> tuple[set[str], set[str]]:
     """The global symbols that objects define, and those that they want."""
-    defined, wanted = set(), set()
+    defined: set[str] = set()
+    wanted: set[str] = set()
     for line in _run("nm", "--extern-only", "--no-sort", *objects, cwd=build).splitlines():
         if match := re.fullmatch(r"(?:[0-9a-f]+)? *([A-Za-z]) (\S+)", line.strip()):
             (wanted if match[1] == "U" else defined).add(match[2])
