@@ -156,8 +156,8 @@ def main(kernel: str, threads: int, rounds: int) -> int:
             loaded, now = digest_of(reader), digest_of(server)
             differing += digest != loaded
             result = {"round": number, "equal": digest == loaded, "moved_on": digest != now, "late": late}
-            result |= {"tables": tables, "copied_by_parent": syncs, "writes_per_s": round(rate), "digest": digest.decode()}
-            print(json.dumps(result | {"loaded": loaded.decode()}), flush=True)
+            result |= {"tables": tables, "copied_by_parent": syncs, "writes_per_s": round(rate)}
+            print(json.dumps(result | {"digest": digest.decode(), "loaded": loaded.decode()}), flush=True)
             as_asked = late == (kernel == "async-fork" and threads > 0)
             if kernel == "odf" and threads:
                 as_asked = tables < TABLES_AT_LEAST
