@@ -5,8 +5,8 @@
 
 KERNEL is the flavour that the guest runs; THREADS how many copy after an asynchronous fork(), 0 for fork() as it is.
 In each round DEBUG DIGEST is taken and a BGSAVE begun with no write in between, while others write all the time; a
-second server loads the RDB and takes its own DEBUG DIGEST. A line of JSON a round, on standard output. It ends with 1 when a round
-found another digest, and with 2 when a fork() was not of the kind asked for.
+second server loads the RDB and takes its own DEBUG DIGEST. A line of JSON a round, on standard output. It ends with 1
+when a round found another digest, and with 2 when a fork() was not of the kind asked for.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ TRACING = Path("/sys/kernel/tracing")
 TABLES_AT_LEAST = 32
 
 _PAUSE_MS = 10 * 60 * 1000
+_WRITES_AT_ONCE = 200
 
 WRITERS = (
     ("setrange", "key:__rand_int__", "8", "__rand_int__-__rand_int__"),
@@ -132,7 +133,10 @@ def digest_and_save(server: redis.Redis) -> bytes:
     pipe.bgsave()
     pipe.info("persistence")
     pipe.client_unpause()
-    _, digest, _, persistence, _ = pipe.execute()
+    # The others come a little later, when tables may be copied already.
+    for number in range(_WRITES_AT_ONCE):
+        pipe.setrange(f"key:{number * 7919 % KEYS:012d}", 8, f"{time.monotonic_ns():016d}")
+    _, digest, _, persistence, *_ = pipe.execute()
     if not persistence["rdb_bgsave_in_progress"]:
         sys.exit("The server did not fork at once.")
     return bytes(digest)
