@@ -52,9 +52,9 @@ class Program:
         return int(plans[0][3:]) if len(plans) == 1 else None
 
 
-# The OOM killer, which a program provokes, shows a call trace on its way to the kill.
+# The OOM killer, which two programs provoke, shows a call trace on its way to the kill.
 _OOM_BEGINS = re.compile(r"invoked oom-killer")
-_OOM_ENDS = re.compile(r"Killed process \d+ \(victims\)")
+_OOM_ENDS = re.compile(r"Killed process \d+ \((victims|flights)\)")
 
 
 @dataclass
