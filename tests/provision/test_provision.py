@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.playbooks.conftest import LOCAL, PLAYBOOKS, Play, run_ansible
+from tests.provision.conftest import LOCAL, PLAYBOOKS, Play, run_ansible
 
 ROLES = (
     "added_packages",

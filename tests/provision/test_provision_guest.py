@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.playbooks.conftest import Play
+from tests.provision.conftest import Play
 
 pytestmark = pytest.mark.ansible
 
