@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +20,12 @@ from forktail.errors import BadInput
 from forktail.lab import registry
 from forktail.lab.accelerator import accelerator_for
 from forktail.lab.boot import bring_up, guest_for_one_command, take_down
+from forktail.lab.host import LabHost, boot_host, end_host, find_host, hosts, kernel_json, owner_of, raise_host
+from forktail.lab.keeper import keep_watch
 from forktail.lab.kernel import LabKernel, built_kernels, find_kernel
 from forktail.lab.machine import Machine, accelerator_name
 from forktail.lab.registry import Entry
-from forktail.lab.remote import ssh_command
+from forktail.lab.remote import ssh_command, ssh_options
 from forktail.lab.run import check_fits, fits, run_in, sole_run
 from forktail.units import format_size, parse_size
 from forktail.workload import Workload, read_workload
@@ -67,29 +70,51 @@ def machine_of(memory: str | None, cpus: int | None, numa_nodes: int | None = No
     )
 
 
-def _up_guest(flavour: str) -> Entry:
-    entry = registry.living().get(flavour)
+def _up_guest(name: str) -> Entry:
+    entry = registry.living().get(name)
+    if entry is None and name in hosts():
+        raise BadInput(f"The lab host {name} is off: `forktail lab boot {name}`.")
     if entry is None:
-        raise BadInput(
-            f"No guest of {flavour} is up: `forktail lab up --kernel {flavour}`, or see `forktail lab status`."
-        )
+        raise BadInput(f"No guest of {name} is up: `forktail lab up --kernel {name}`, or see `forktail lab status`.")
     return entry
+
+
+def _host_json(host: LabHost) -> dict[str, Any]:
+    """A host, what it runs now, and how SSH reaches it."""
+    entry = host.guest()
+    return {
+        "name": host.name,
+        "state": "off" if entry is None else "ready" if entry.ready else "booting",
+        "kernel": kernel_json(entry.guest.kernel) if entry else None,
+        "stock": kernel_json(host.stock),
+        "accelerator": host.accelerator,
+        "machine": asdict(host.machine),
+        "port": host.port,
+        "key": str(host.image.key),
+        "ssh_options": ssh_options(host.image),
+        "owner": host.owner.pid if host.owner else None,
+    }
 
 
 def _status_json(entries: dict[str, Entry]) -> dict[str, Any]:
     guests = [entry.as_json() | {"ssh": shlex.join(ssh_command(entry.guest))} for entry in entries.values()]
-    return {"schema": "forktail.lab-status/1", "guests": guests}
+    return {
+        "schema": "forktail.lab-status/1",
+        "guests": guests,
+        "hosts": [_host_json(host) for host in hosts().values()],
+    }
 
 
 def _print_status(entries: dict[str, Entry]) -> None:
-    if not entries:
+    off = [host for host in hosts().values() if host.name not in entries]
+    if not entries and not off:
         print("No guest is up.")
         return
     table = Table("guest", "kernel", "state", "accelerator", "CPUs", "memory", "SSH port", "pid")
     for entry in entries.values():
         guest, machine = entry.guest, entry.guest.machine
         table.add_row(
-            guest.flavour,
+            guest.name,
             guest.kernel.release,
             "ready" if entry.ready else "booting",
             accelerator_name(guest.accelerator, machine),
@@ -98,6 +123,8 @@ def _print_status(entries: dict[str, Entry]) -> None:
             str(guest.port),
             str(guest.pid),
         )
+    for host in off:
+        table.add_row(host.name, "", "off", "", str(host.machine.cpus), format_size(host.machine.memory_bytes), "", "")
     console = Console(highlight=False)
     Console(highlight=False, width=None if console.is_terminal else 120).print(table)
 
@@ -112,25 +139,69 @@ def up(
     cpus: Cpus = None,
     numa_nodes: NumaNodes = None,
     icount: Icount = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            help="Boot one lab host of this name instead, with a disk of its own; --kernel is its stock one [default].",
+        ),
+    ] = None,
+    owner: Annotated[
+        int | None, typer.Option("--owner", metavar="PID", help="With --name: end the host when this process ends.")
+    ] = None,
 ) -> None:
     """Boot a guest of each kernel and leave it up; the first call makes the guest image."""
     with told_clearly():
         machine = machine_of(memory, cpus, numa_nodes, icount)
+        if name is not None:
+            if kernels and len(kernels) > 1:
+                raise BadInput("A lab host has one stock kernel: give --kernel once with --name.")
+            stock = find_kernel(kernels[0] if kernels else "default")
+            raise_host(name, stock, machine, owner_of(owner) if owner else None, keep_watch, _tell)
+            _print_status(registry.living())
+            return
+        if owner is not None:
+            raise BadInput("--owner is for a lab host: give --name with it.")
         wanted = [find_kernel(name) for name in kernels] if kernels else built_kernels()
         bring_up(list({kernel.flavour: kernel for kernel in wanted}.values()), machine, _tell)
         _print_status(registry.living())
 
 
+@app.command(epilog='Example: forktail lab boot lab1 --kernel odf --append "mitigations=off"')
+def boot(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A lab host.")],
+    kernel_name: Annotated[
+        str | None,
+        typer.Option("--kernel", metavar="FLAVOUR|PATH", help="A flavour, or a bzImage [the host's stock kernel]."),
+    ] = None,
+    arguments: Annotated[str, typer.Option("--append", help="Further arguments of the kernel.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Shut a lab host down and boot it with a kernel; one that does not come up leaves the host off."""
+    with told_clearly():
+        host = find_host(name)
+        guest = boot_host(host, find_kernel(kernel_name) if kernel_name else host.stock, arguments, _tell)
+        if as_json:
+            print_json(_host_json(find_host(name)))
+        else:
+            print(f"{name} runs {guest.kernel.release}.")
+
+
 @app.command(epilog="Example: forktail lab down odf")
 def down(
-    flavours: Annotated[list[str] | None, typer.Argument(metavar="[FLAVOUR]...", help="Guests to end [all].")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Guests and hosts to end [all].")
+    ] = None,
 ) -> None:
-    """End guests of `forktail lab up`; what they wrote is gone with them."""
+    """End guests and hosts of `forktail lab up`; what they wrote is gone with them."""
     with told_clearly():
-        entries = [_up_guest(flavour) for flavour in flavours] if flavours else [*registry.living().values()]
-        for entry in entries:
-            take_down(entry.guest)
-            print(f"{entry.guest.flavour} is down.")
+        there = hosts()
+        for name in names or sorted({*registry.living(), *there}):
+            if name in there:
+                end_host(there[name])
+            else:
+                take_down(_up_guest(name).guest)
+            print(f"{name} is down.")
 
 
 @app.command(epilog="Example: forktail lab status --json")
@@ -146,12 +217,12 @@ def status(as_json: Json = False) -> None:
 
 @app.command(epilog="Example: forktail lab ssh odf -- forktail doctor")
 def ssh(
-    flavour: Annotated[str, typer.Argument(metavar="FLAVOUR", help="A guest that is up.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A guest that is up: a flavour, or a lab host.")],
     command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND]", help="What to run there.")] = None,
 ) -> None:
     """Open a shell in a guest as root, or run a command there."""
     with told_clearly():
-        base = ssh_command(_up_guest(flavour).guest)
+        base = ssh_command(_up_guest(name).guest)
         if command and len(command) > 1:
             command = [shlex.join(command)]  # The guest's shell splits again; a single word is its line as it is.
         arguments = [*base, *(command or [])]

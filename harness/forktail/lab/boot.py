@@ -30,14 +30,15 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class _Ground:
+class Ground:
     """What every guest is started from."""
 
     image: Image
     accelerator: str
 
 
-def _prepare(kernel: LabKernel, machine: Machine, tell: Tell) -> _Ground:
+def prepare(kernel: LabKernel, machine: Machine, tell: Tell) -> Ground:
+    """The image, made if need be, and the accelerator; EnvironmentLacks where a program is missing."""
     for program in ("qemu-system-x86_64", "ssh"):
         find_program(program)
     image = find_or_build(recipe(), lambda: tell("Making the guest image, once: about a minute ..."))
@@ -45,10 +46,11 @@ def _prepare(kernel: LabKernel, machine: Machine, tell: Tell) -> _Ground:
     warning = emulator_warning(accelerator, machine, emulator_version())
     if warning:
         tell(warning)
-    return _Ground(image, accelerator)
+    return Ground(image, accelerator)
 
 
-def _make_ready(guest: Guest, guests: int) -> None:
+def wait_until_up(guest: Guest, guests: int = 1) -> None:
+    """Wait for SSH to answer; RunFailed where it does not, or another release than the kernel's does."""
     releases: list[str] = []
 
     def answers() -> bool:
@@ -59,7 +61,11 @@ def _make_ready(guest: Guest, guests: int) -> None:
 
     wait_for_guest(guest, answers, _BOOTED_WITHIN_S * guests)
     if releases[0] != guest.kernel.release:
-        raise RunFailed(f"The guest of {guest.flavour} runs {releases[0]}, but was given {guest.kernel.release}.")
+        raise RunFailed(f"The guest of {guest.name} runs {releases[0]}, but was given {guest.kernel.release}.")
+
+
+def _make_ready(guest: Guest, guests: int) -> None:
+    wait_until_up(guest, guests)
     fit_out(guest)
 
 
@@ -67,7 +73,7 @@ def _make_ready(guest: Guest, guests: int) -> None:
 def guest_for_one_command(kernel: LabKernel, machine: Machine, tell: Tell) -> Iterator[Guest]:
     """A guest that ends with the context, and with this process however that ends."""
     check_host_memory([machine], registry.promised_bytes())
-    ground = _prepare(kernel, machine, tell)
+    ground = prepare(kernel, machine, tell)
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="forktail-lab-"))
         tell(f"Booting {kernel.release} ({accelerator_name(ground.accelerator, machine)}) ...")
@@ -114,7 +120,7 @@ def bring_up(kernels: Sequence[LabKernel], machine: Machine, tell: Tell) -> list
         with locked(registry.lock_path()):
             missing = _wanted(kernels, machine)
             check_host_memory([machine for _ in missing], registry.promised_bytes())
-            ground = _prepare(missing[0], machine, tell) if missing else None
+            ground = prepare(missing[0], machine, tell) if missing else None
             started = []
             for kernel in missing:
                 assert ground is not None
@@ -133,7 +139,8 @@ def bring_up(kernels: Sequence[LabKernel], machine: Machine, tell: Tell) -> list
             _make_ready(guest, len(started))
             registry.record(guest, ready=True)
         failing.pop_all()
-    return [entry.guest for entry in registry.living().values() if entry.guest.kernel in kernels]
+    up = registry.living()
+    return [up[kernel.flavour].guest for kernel in kernels if kernel.flavour in up]
 
 
 def take_down(guest: Guest) -> None:

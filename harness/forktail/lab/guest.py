@@ -29,6 +29,8 @@ _ENDED_WITHIN_S = 5.0
 class Guest:
     """A guest that was started; whether it lives is asked of the host each time."""
 
+    name: str
+    """What it is called by: its kernel's flavour, or the name of the lab host that it is the machine of."""
     kernel: LabKernel
     machine: Machine
     accelerator: str
@@ -38,10 +40,6 @@ class Guest:
     """When its process started, in clock ticks after the host's boot: a later process of the same pid is another."""
     port: int
     console: Path
-
-    @property
-    def flavour(self) -> str:
-        return self.kernel.flavour
 
     def alive(self) -> bool:
         """Whether the very process is still there."""
@@ -87,6 +85,17 @@ class Guest:
         return (panics or telling or ["it left no word"])[-1].rstrip(".") + "."
 
 
+@dataclass(frozen=True)
+class Seat:
+    """What a lab host keeps from boot to boot, and what this boot's kernel is told besides."""
+
+    name: str
+    disk: Path
+    port: int
+    """Kept unless another process has taken it meanwhile."""
+    arguments: str = ""
+
+
 def start_ticks(pid: int) -> int | None:
     """When a living process started, in clock ticks after the host's boot; None where there is none."""
     text = read_text(f"/proc/{pid}/stat")
@@ -118,15 +127,25 @@ def start_guest(
     console: Path,
     dies_with_us: bool,
     on_start: Callable[[Guest], object],
+    seat: Seat | None = None,
 ) -> Guest:
     """Start QEMU; the guest's boot is only beginning. RunFailed with QEMU's own words if it does not stay.
 
-    `on_start` is told of the process as soon as there is one, to take care that it does not stay behind.
+    `on_start` is told of the process as soon as there is one, to take care that it does not stay behind. With a `seat`
+    the guest is that of a lab host, else it is called by its flavour, and what it writes is thrown away.
     """
     words = ""
     for _ in range(_PORT_TRIES):
-        port = free_port()
-        command = qemu_command(machine, accelerator, kernel.image, image.disk, port)
+        port = seat.port if seat and not words else free_port()
+        command = qemu_command(
+            machine,
+            accelerator,
+            kernel.image,
+            seat.disk if seat else image.disk,
+            port,
+            keeps_disk=seat is not None,
+            arguments=seat.arguments if seat else "",
+        )
         with console.open("wb") as output, _undisturbed() as give_back:
 
             def prepare() -> None:
@@ -143,14 +162,16 @@ def start_guest(
                 preexec_fn=prepare,
             )
             ticks = start_ticks(process.pid) or 0
-            guest = Guest(kernel, machine, accelerator, image, process.pid, ticks, port, console)
+            name = seat.name if seat else kernel.flavour
+            guest = Guest(name, kernel, machine, accelerator, image, process.pid, ticks, port, console)
             on_start(guest)
         if _settles(process):
             return guest
         words = (read_text(console) or "it left no word").strip()
         if "host forwarding" not in words:
             break  # Only a port that another took meanwhile is worth another try.
-    raise RunFailed(f"QEMU did not start the guest of {kernel.flavour}: {words.splitlines()[-1].rstrip('.')}.")
+    told = words.splitlines()[-1].rstrip(".")
+    raise RunFailed(f"QEMU did not start the guest of {seat.name if seat else kernel.flavour}: {told}.")
 
 
 def _settles(process: subprocess.Popen[bytes]) -> bool:
@@ -167,9 +188,9 @@ def wait_for_guest(guest: Guest, ready: Callable[[], bool], seconds: float) -> N
     deadline = time.monotonic() + seconds
     while not ready():
         if not guest.alive():
-            raise RunFailed(f"The guest of {guest.flavour} ended while it booted: {guest.last_words()}")
+            raise RunFailed(f"The guest of {guest.name} ended while it booted: {guest.last_words()}")
         if time.monotonic() > deadline:
             raise RunFailed(
-                f"The guest of {guest.flavour} did not answer over SSH within {seconds:g} s: {guest.last_words()}"
+                f"The guest of {guest.name} did not answer over SSH within {seconds:g} s: {guest.last_words()}"
             )
         time.sleep(0.5)

@@ -96,15 +96,29 @@ def _numa_options(machine: Machine) -> list[str]:
     return options
 
 
-def qemu_command(machine: Machine, accelerator: str, kernel: Path, disk: Path, port: int) -> list[str]:
-    """QEMU's command line: direct boot of `kernel`, writes to `disk` thrown away, SSH on a loopback port."""
+def qemu_command(
+    machine: Machine,
+    accelerator: str,
+    kernel: Path,
+    disk: Path,
+    port: int,
+    *,
+    keeps_disk: bool = False,
+    arguments: str = "",
+) -> list[str]:
+    """QEMU's command line: direct boot of `kernel`, SSH on a loopback port.
+
+    What is written to `disk` is thrown away unless it is kept; `arguments` are further ones of the kernel's.
+    """
+    command_line = _COMMAND_LINE + (_TICKING if machine.icount else "") + (f" {arguments}" if arguments else "")
+    snapshot = "off" if keeps_disk else "on"
     return [
         find_program("qemu-system-x86_64"), "-name", "forktail-lab", "-nodefaults", "-display", "none",
         "-serial", "stdio", "-no-reboot",
         *accelerator_options(accelerator, machine.icount),
         "-smp", str(machine.cpus), "-m", f"{machine.memory_bytes // _MIB}M", *_numa_options(machine),
-        "-kernel", str(kernel), "-append", _COMMAND_LINE + (_TICKING if machine.icount else ""),
-        "-drive", f"file={str(disk).replace(',', ',,')},if=none,id=disk,format=raw,cache=unsafe,snapshot=on",
+        "-kernel", str(kernel), "-append", command_line,
+        "-drive", f"file={str(disk).replace(',', ',,')},if=none,id=disk,format=raw,cache=unsafe,snapshot={snapshot}",
         "-device", "virtio-blk-pci,drive=disk",
         "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",
         "-device", "virtio-net-pci,netdev=net,romfile=",

@@ -28,7 +28,8 @@ class Entry:
         guest = self.guest
         return {
             "schema": _SCHEMA,
-            "flavour": guest.flavour,
+            "name": guest.name,
+            "flavour": guest.kernel.flavour,
             "release": guest.kernel.release,
             "kernel": str(guest.kernel.image),
             "machine": asdict(guest.machine),
@@ -42,8 +43,8 @@ class Entry:
         }
 
 
-def _path(flavour: str) -> Path:
-    return guests_directory() / f"{flavour}.json"
+def _path(name: str) -> Path:
+    return guests_directory() / f"{name}.json"
 
 
 def lock_path() -> Path:
@@ -51,30 +52,31 @@ def lock_path() -> Path:
     return guests_directory() / "lock"
 
 
-def run_lock_path(flavour: str) -> Path:
+def run_lock_path(name: str) -> Path:
     """Held while a guest is at work on a run: a second run would spoil the first."""
-    return guests_directory() / f"{flavour}.lock"
+    return guests_directory() / f"{name}.lock"
 
 
-def console_path(flavour: str) -> Path:
+def console_path(name: str) -> Path:
     """Where the console of the guest of `lab up` is written."""
-    return guests_directory() / f"{flavour}.console"
+    return guests_directory() / f"{name}.console"
 
 
 def record(guest: Guest, ready: bool) -> None:
     """Write the guest's file, or write it anew."""
-    rundir.write_json(_path(guest.flavour), Entry(guest, ready).as_json())
+    rundir.write_json(_path(guest.name), Entry(guest, ready).as_json())
 
 
 def forget(guest: Guest) -> None:
     """Drop the guest's file and console."""
-    _path(guest.flavour).unlink(missing_ok=True)
+    _path(guest.name).unlink(missing_ok=True)
     guest.console.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Entry:
     document = rundir.read_json(path, _SCHEMA)
     guest = Guest(
+        name=document["name"],
         kernel=LabKernel(document["flavour"], document["release"], Path(document["kernel"])),
         machine=Machine(**document["machine"]),
         accelerator=document["accelerator"],
@@ -88,12 +90,12 @@ def _read(path: Path) -> Entry:
 
 
 def living() -> dict[str, Entry]:
-    """The guests that live, by flavour; the files of those that died are cleared away."""
+    """The guests that live, by name; the files of those that died are cleared away."""
     entries = {}
     for path in sorted(guests_directory().glob("*.json")):
         entry = _read(path)
         if entry.guest.alive():
-            entries[entry.guest.flavour] = entry
+            entries[entry.guest.name] = entry
         else:
             forget(entry.guest)
     return entries

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from forktail.errors import RunFailed
 from forktail.lab.guest import Guest
-from forktail.lab.image import HOST_ALIAS
+from forktail.lab.image import HOST_ALIAS, Image
 from forktail.lab.programs import find_program
 from forktail.measure.program import die_with_parent
 
@@ -19,15 +19,12 @@ CONNECTION_LOST = 255
 """ssh's own exit code, where a command's would be."""
 
 
-def ssh_command(guest: Guest, *options: str) -> list[str]:
-    """The command that reaches the guest's root; what to run there is to be appended."""
+def ssh_options(image: Image) -> list[str]:
+    """What ssh is told for any guest of the image: all but its user, its port and its key."""
     settings = {
-        "User": "root",
-        "Port": str(guest.port),
-        "IdentityFile": str(guest.image.key),
         "IdentitiesOnly": "yes",
         "IdentityAgent": "none",
-        "UserKnownHostsFile": str(guest.image.known_hosts),
+        "UserKnownHostsFile": str(image.known_hosts),
         "HostKeyAlias": HOST_ALIAS,
         "StrictHostKeyChecking": "yes",
         "BatchMode": "yes",
@@ -38,8 +35,13 @@ def ssh_command(guest: Guest, *options: str) -> list[str]:
         "ServerAliveInterval": str(_ALIVE_EVERY_S),
         "ServerAliveCountMax": str(_DEAD_AFTER),
     }
-    arguments = [argument for name, value in settings.items() for argument in ("-o", f"{name}={value}")]
-    return [find_program("ssh"), "-F", "none", *arguments, *options, "127.0.0.1"]
+    return ["-F", "none", *(part for name, value in settings.items() for part in ("-o", f"{name}={value}"))]
+
+
+def ssh_command(guest: Guest, *options: str) -> list[str]:
+    """The command that reaches the guest's root; what to run there is to be appended."""
+    reach = ["-l", "root", "-p", str(guest.port), "-i", str(guest.image.key)]
+    return [find_program("ssh"), *ssh_options(guest.image), *reach, *options, "127.0.0.1"]
 
 
 def release_in(guest: Guest) -> str | None:
@@ -71,7 +73,7 @@ def tell(guest: Guest, command: str, data: bytes, seconds: float) -> None:
             start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"The guest of {guest.flavour} did not do `{command}` within {seconds:g} s.") from error
+        raise RunFailed(f"The guest of {guest.name} did not do `{command}` within {seconds:g} s.") from error
     if result.returncode != 0:
         words = result.stderr.decode(errors="replace").strip() or f"exit code {result.returncode}"
-        raise RunFailed(f"The guest of {guest.flavour} could not do `{command}`: {words}")
+        raise RunFailed(f"The guest of {guest.name} could not do `{command}`: {words}")

@@ -105,11 +105,11 @@ def sole_run(guest: Guest) -> Iterator[None]:
 
     Raises BadInput while another run is at work in it.
     """
-    with registry.run_lock_path(guest.flavour).open("w") as lock:
+    with registry.run_lock_path(guest.name).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BadInput(f"The guest of {guest.flavour} is at work on another run: wait for its end.") from error
+            raise BadInput(f"The guest of {guest.name} is at work on another run: wait for its end.") from error
         fit_out(guest)
         yield
 
@@ -191,7 +191,7 @@ def run_in(guest: Guest, workload: Workload, final: Path) -> Path:
 
 def _failure(guest: Guest, code: int, words: str) -> ForktailError:
     if code == CONNECTION_LOST or not guest.alive():
-        return RunFailed(f"The guest of {guest.flavour} was lost during the run: {guest.last_words()}")
+        return RunFailed(f"The guest of {guest.name} was lost during the run: {guest.last_words()}")
     kinds: dict[int, type[ForktailError]] = {2: BadInput, 3: EnvironmentLacks}
     sentence = words or f"The run in the guest ended with exit code {code} and without a word."
     return kinds.get(code, RunFailed)(sentence)
