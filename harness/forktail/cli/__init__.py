@@ -12,6 +12,7 @@ from forktail.cli.abridge import abridge
 from forktail.cli.compare import EPILOG, compare
 from forktail.cli.console import new_app
 from forktail.cli.doctor import doctor
+from forktail.cli.fleet import app as fleet
 from forktail.cli.kernel import app as kernel
 from forktail.cli.lab import app as lab
 from forktail.cli.run import report_run, run
@@ -31,6 +32,7 @@ app.command(epilog="Example: forktail abridge results/20260131T120000-fork-by-si
 app.command(epilog="Example: forktail doctor --json")(doctor)
 app.add_typer(kernel, name="kernel")
 app.add_typer(lab, name="lab")
+app.add_typer(fleet, name="fleet")
 
 
 @app.callback(invoke_without_command=True)

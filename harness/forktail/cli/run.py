@@ -12,8 +12,10 @@ from typing import Annotated
 
 import typer
 
+from forktail import rundir
 from forktail.cli.console import Json, print_json, told_clearly
 from forktail.cli.progress import Bars
+from forktail.measure.preflight import preflight
 from forktail.measure.run import measure
 from forktail.workload import Workload, read_workload
 
@@ -35,6 +37,21 @@ def conclude(run: Path, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+def conclude_sweep(directory: Path, as_json: bool) -> None:
+    """Analyse a sweep, print its table and where the report lies; exit code 1 where a cell has no valid run."""
+    from forktail.analysis.sweep import analyse_sweep
+    from forktail.analysis.sweep.table import print_sweep
+
+    result = analyse_sweep(directory)
+    if as_json:
+        print_json(result.document)
+    else:
+        print_sweep(result)
+        print(f"\nReport: {directory / 'report.html'}")
+    if not result.valid:
+        raise typer.Exit(1)
+
+
 def _default_out(workload: Workload) -> Path:
     return RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{workload.name}"
 
@@ -48,11 +65,17 @@ def run(
         Path | None, typer.Option("--out", metavar="DIR", help="The run directory [results/TIME-NAME].")
     ] = None,
     report: Annotated[bool, typer.Option(help="Analyse and report after the run.")] = True,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say whether this host can carry the run; nothing is started.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a workload on the kernel at hand: fill, load, snapshot, measure, classify, report."""
     with told_clearly():
         plan = read_workload(workload, assignments or [])
+        if check:
+            preflight(plan, out or _default_out(plan))
+            return
         with Bars() as bars:
             directory = measure(plan, out or _default_out(plan), bars)
         if report:
@@ -62,9 +85,12 @@ def run(
 
 
 def report_run(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, or a sweep's.")],
     as_json: Json = False,
 ) -> None:
-    """Make the result of a run again from its raw files: table, summary.json, report.html, pictures."""
+    """Make the result of a run or a sweep again from its raw files: table, JSON, report.html, pictures."""
     with told_clearly():
-        conclude(run, as_json)
+        if (run / rundir.PLAN).exists():
+            conclude_sweep(run, as_json)
+        else:
+            conclude(run, as_json)

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from forktail.cli.console import Json, notes, print_json, told_clearly
+from forktail.cli.console import Json, notes, told_clearly
 from forktail.cli.kernel import Steps
 from forktail.cli.lab import Cpus, Icount, Memory, machine_of
-from forktail.cli.run import RESULTS
+from forktail.cli.run import RESULTS, conclude_sweep
 from forktail.errors import BadInput
 from forktail.kernel.build import build
 from forktail.kernel.series import read_series
@@ -127,14 +127,6 @@ def sweep(
             failed = _in_lab(plan, kernels, machine, directory)
         else:
             failed = _on_this_host(plan, directory)
-        from forktail.analysis.sweep import analyse_sweep
-        from forktail.analysis.sweep.table import print_sweep
-
-        result = analyse_sweep(directory)
-        if as_json:
-            print_json(result.document)
-        else:
-            print_sweep(result)
-            print(f"\nReport: {directory / 'report.html'}")
-        if failed or not result.valid:
+        conclude_sweep(directory, as_json)
+        if failed:
             raise typer.Exit(1)

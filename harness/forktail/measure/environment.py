@@ -23,6 +23,8 @@ _PACKAGES = ("pydantic", "redis", "typer", "rich")
 LAB_FILE = "/etc/forktail-lab.json"
 """In a guest of the lab: what machine it was given, which it cannot find out by itself."""
 LAB_SCHEMA = "forktail.lab/1"
+HOST_FILE = "/etc/forktail-host.json"
+"""On a host whose kernel playbooks switch: which host it is, and how its kernel was booted."""
 
 
 def kernel_flavour(release: str) -> str:
@@ -131,6 +133,15 @@ def _lab() -> dict[str, Any] | None:
     return found
 
 
+def _host() -> dict[str, Any] | None:
+    """What the switch of the kernel left behind; None where this boot is of somebody else's making."""
+    try:
+        found: dict[str, Any] = json.loads(read_text(HOST_FILE) or "null") or {}
+    except ValueError:
+        return None
+    return found if found.get("boot_id") == read_text("/proc/sys/kernel/random/boot_id") else None
+
+
 def environment(directory: Path) -> dict[str, Any]:
     """Everything recorded of the host, as `environment.json`; `directory` is where the snapshot is written."""
     return {
@@ -142,6 +153,7 @@ def environment(directory: Path) -> dict[str, Any]:
         "disk": _disk(directory),
         "clock": _clock(),
         "lab": _lab(),
+        "host": _host(),
         "versions": {
             "forktail": forktail.__version__,
             "python": platform.python_version(),

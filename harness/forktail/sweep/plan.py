@@ -7,7 +7,7 @@ import copy
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Cell:
     workload: Workload
     flavour: str
     """Whose fork the kernel has: its own name but for the kernel at hand."""
+    host: str | None = None
+    """The host that measures it, where a sweep has several."""
 
     @property
     def copy_threads(self) -> int | None:
@@ -46,7 +48,7 @@ class Cell:
     @property
     def name(self) -> str:
         """The cell's name in directories, as in `default-again-server.size=1GiB`."""
-        parts = [self.arm, *(f"{key}={value}" for key, value in self.values)]
+        parts = [*([self.host] if self.host else []), self.arm, *(f"{key}={value}" for key, value in self.values)]
         return re.sub(r"[^A-Za-z0-9.=_-]+", "-", "-".join(parts).replace(AGAIN, "-again"))
 
 
@@ -83,7 +85,7 @@ class Plan:
                     "name": cell.name,
                     "arm": cell.arm,
                     "kernel": cell.kernel,
-                    "values": dict(cell.values),
+                    "values": ({"host": cell.host} if cell.host else {}) | dict(cell.values),
                     "copy_threads": cell.copy_threads,
                     "size_bytes": cell.workload.server.keys * cell.workload.server.value_size,
                     "engine": cell.workload.server.engine,
@@ -139,6 +141,19 @@ def plan_sweep(
             chosen = threaded if threaded and _copies_after_fork(flavour, alone) else [(values, alone)]
             cells += [Cell(arm, kernel, pairs, workload, flavour) for pairs, workload in chosen]
     return Plan(base.name, sweep.repeat, cells, interleave(cells, sweep.repeat))
+
+
+def over_hosts(plan: Plan, hosts: Sequence[str]) -> Plan:
+    """The plan made on each of the hosts, where a change of kernels costs a boot: one kernel's cells stand together.
+
+    Of a single host nothing is said: its sweep is as any other.
+    """
+    arms = list(dict.fromkeys(cell.arm for cell in plan.cells))
+    together = [cell for arm in arms for cell in plan.cells if cell.arm == arm]
+    names = list(hosts) if len(hosts) > 1 else [None]
+    each = [[replace(cell, host=name) for cell in together] for name in names]
+    runs = [run for cells in each for run in interleave(cells, plan.repeat)]
+    return Plan(plan.name, plan.repeat, [cell for cells in each for cell in cells], runs)
 
 
 def interleave(cells: Sequence[Cell], repeat: int) -> list[PlannedRun]:
