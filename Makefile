@@ -38,7 +38,7 @@ test-kernel: setup ## run tests/kernel on debug kernels and write docs/kernel-te
 	$(BIN)/forktail kernel build all --debug
 	FORKTAIL_KERNEL_DEBUG=1 FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md $(BIN)/pytest tests/kernel
 
-test-ansible: ansible ## run the playbooks against guests of the lab
+test-ansible: kernels ansible ## run the playbooks whole, in guests of the lab
 	$(BIN)/pytest -m ansible
 
 costs: setup kernels ## count what page faults, forks and the copying of page tables cost on each kernel, in instructions

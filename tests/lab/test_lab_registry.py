@@ -32,6 +32,7 @@ def guest(process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.
     ticks = start_ticks(process.pid)
     assert ticks is not None
     found = Guest(
+        name="odf",
         kernel=LabKernel("odf", "6.1.192-forktail-odf", Path("/boot/bzImage")),
         machine=Machine(cpus=4, numa_nodes=2),
         accelerator="tcg",

@@ -37,6 +37,9 @@ def plan(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The sweep's directory; one that is there is resumed.")
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only see that it can be planned; nothing is written.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Begin a sweep over hosts, or take up the one in --out, and tell what is left for each host to do."""
@@ -45,6 +48,8 @@ def plan(
         wanted = kernels or read_workload(workload, assignments or []).sweep.kernels or list(FLAVOURS)
         fleet.check_kernels(wanted)
         whole = over_hosts(plan_sweep(workload, assignments or [], wanted, emulated), hosts)
+        if check:
+            return
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{whole.name}-sweep"
         open_sweep(whole, directory)
         task = fleet.task(whole, hosts, directory)

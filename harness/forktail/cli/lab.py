@@ -187,6 +187,23 @@ def boot(
             print(f"{name} runs {guest.kernel.release}.")
 
 
+@app.command(epilog="Example: forktail lab kernels default odf --json")
+def kernels(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[FLAVOUR|PATH]...", help="[all that are built].")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which kernels a guest can boot; one that is not built is told with its mend."""
+    with told_clearly():
+        found = [find_kernel(name) for name in names] if names else built_kernels()
+        if as_json:
+            print_json({"kernels": [kernel_json(kernel) for kernel in found]})
+        else:
+            for kernel in found:
+                print(f"{kernel.flavour}  {kernel.release}  {kernel.image}")
+
+
 @app.command(epilog="Example: forktail lab down odf")
 def down(
     names: Annotated[

@@ -24,7 +24,7 @@ from forktail.lab.boot import Tell, prepare, wait_until_up
 from forktail.lab.cache import guests_directory, lab_cache, locked
 from forktail.lab.guest import Guest, Seat, start_guest, start_ticks
 from forktail.lab.image import Image
-from forktail.lab.kernel import LabKernel
+from forktail.lab.kernel import LabKernel, build_of
 from forktail.lab.machine import Machine, accelerator_name, check_host_memory
 from forktail.lab.outfit import fit_out
 from forktail.lab.remote import tell as tell_guest
@@ -81,8 +81,9 @@ class LabHost:
 
 
 def kernel_json(kernel: LabKernel) -> dict[str, str]:
-    """A kernel as records and commands tell it."""
-    return {"flavour": kernel.flavour, "release": kernel.release, "image": str(kernel.image)}
+    """A kernel as records and commands tell it; `build` is what `uname -v` begins with."""
+    build = build_of(kernel.image)
+    return {"flavour": kernel.flavour, "release": kernel.release, "image": str(kernel.image), "build": build}
 
 
 def _path(name: str) -> Path:
@@ -104,7 +105,8 @@ def _read(path: Path) -> LabHost:
     )
 
 
-def _record(host: LabHost) -> None:
+def record_host(host: LabHost) -> None:
+    """Write the host's file, or write it anew."""
     _path(host.name).parent.mkdir(exist_ok=True)
     rundir.write_json(_path(host.name), host.as_json())
 
@@ -198,7 +200,7 @@ def raise_host(
                     "another name."
                 )
             host = replace(host, owner=owner)
-        _record(host)
+        record_host(host)
     try:
         keep_watch(host)
         entry = host.guest()
@@ -231,7 +233,7 @@ def boot_host(host: LabHost, kernel: LabKernel, arguments: str, tell: Tell) -> G
             seat=Seat(host.name, host.disk, host.port, arguments),
         )
         if guest.port != host.port:
-            _record(replace(host, port=guest.port))
+            record_host(replace(host, port=guest.port))
     try:
         wait_until_up(guest)
         if host.owner and not host.owner.alive():

@@ -27,8 +27,11 @@ class LabKernel:
     image: Path
 
 
-def release_of(image: Path) -> str:
-    """The release that a bzImage carries in its setup header (Linux, Documentation/x86/boot.rst)."""
+def banner_of(image: Path) -> str:
+    """What a bzImage says of itself in its setup header (Linux, Documentation/x86/boot.rst).
+
+    It is the release, who built it, and what `uname -v` says, as in `6.1.192-forktail-odf (me@here) #7d7e2036 SMP`.
+    """
     try:
         head = image.read_bytes()[: 64 * 1024]
     except OSError as error:
@@ -36,8 +39,17 @@ def release_of(image: Path) -> str:
     if head[_SETUP_HEADER : _SETUP_HEADER + 4] != b"HdrS":
         raise BadInput(f"{image} is no Linux kernel for x86: give a bzImage.")
     (pointer,) = struct.unpack_from("<H", head, _VERSION_POINTER)
-    text = head[_SETUP_START + pointer :].split(b"\0", 1)[0]
-    return text.split()[0].decode(errors="replace")
+    return head[_SETUP_START + pointer :].split(b"\0", 1)[0].decode(errors="replace")
+
+
+def release_of(image: Path) -> str:
+    """What `uname -r` says under an image."""
+    return banner_of(image).split()[0]
+
+
+def build_of(image: Path) -> str:
+    """What `uname -v` begins with under an image, as in `#7d7e20363ca5`: of our kernels, what they were built of."""
+    return next((word for word in banner_of(image).split() if word.startswith("#")), "")
 
 
 def _built(flavour: str) -> LabKernel | None:

@@ -68,8 +68,7 @@ def task(plan: Plan, hosts: Sequence[str], directory: Path) -> dict[str, Any]:
         "name": plan.name,
         "runs": len(plan.runs),
         "finished": sum(_finished(directory, run) for run in plan.runs),
-        "memory_bytes": max(memory_needed(cell.workload) for cell in plan.cells),
-        "disk_bytes": max(disk_needed(cell.workload) for cell in plan.cells),
+        "heaviest": max(plan.cells, key=lambda cell: memory_needed(cell.workload) + disk_needed(cell.workload)).name,
         "workloads": {cell.name: workload_toml(cell.workload) for cell in plan.cells},
         "hosts": {
             host: [
