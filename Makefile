@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep quick test test-kernel test-ansible kernels setup ansible lint notebooks benchmark lock clean help costs digests
+.PHONY: sweep quick test test-kernel test-ansible kernels setup ansible lint notebooks benchmark lock clean help costs digests nightly
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -49,6 +49,10 @@ digests: setup kernels ## compare 100 snapshots of each kernel with what the ser
 	@rm -f build/digests.txt; mkdir -p build
 	FORKTAIL_DIGESTS=100 FORKTAIL_DIGESTS_REPORT=build/digests.txt $(BIN)/pytest tests/kernel/test_digests.py; \
 		status=$$?; cat build/digests.txt; exit $$status
+
+nightly: kernels ansible ## sweep in a lab guest that counts instructions, and compare with the newest clean night
+	FORKTAIL_LAB_HOSTS=lab1 FORKTAIL_LAB_ICOUNT=1 FORKTAIL_LAB_MEMORY=2GiB $(VENV)/ansible/bin/ansible-playbook \
+		-i playbooks/inventory/lab playbooks/nightly.yml -e workload=workloads/lab/nightly.toml $(NIGHTLY)
 
 kernels: setup ## build the lab's kernels, unless they are in the cache
 	$(BIN)/forktail kernel build all

@@ -9,6 +9,7 @@ import typer
 
 import forktail
 from forktail.cli.abridge import abridge
+from forktail.cli.baseline import app as baseline
 from forktail.cli.compare import EPILOG, compare
 from forktail.cli.console import new_app
 from forktail.cli.doctor import doctor
@@ -33,6 +34,7 @@ app.command(epilog="Example: forktail doctor --json")(doctor)
 app.add_typer(kernel, name="kernel")
 app.add_typer(lab, name="lab")
 app.add_typer(fleet, name="fleet")
+app.add_typer(baseline, name="baseline")
 
 
 @app.callback(invoke_without_command=True)
