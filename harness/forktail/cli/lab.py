@@ -89,6 +89,7 @@ def _host_json(host: LabHost) -> dict[str, Any]:
         "stock": kernel_json(host.stock),
         "accelerator": host.accelerator,
         "machine": asdict(host.machine),
+        "disk": str(host.disk),
         "port": host.port,
         "key": str(host.image.key),
         "ssh_options": ssh_options(host.image),
