@@ -16,9 +16,8 @@ ROOT = Path(__file__).parents[2]
 PLAYBOOKS = ROOT / "playbooks"
 ANSIBLE = FORKTAIL.parents[1] / "ansible" / "bin"
 
-whole = pytest.mark.skipif(
-    os.environ.get("FORKTAIL_WHOLE_PLAYBOOKS") != "1", reason="boots guests for many minutes: `make test-ansible`"
-)
+whole = pytest.mark.ansible
+"""Boots guests for many minutes: `make test-ansible`."""
 
 Ansible = Callable[..., "Play"]
 
