@@ -21,7 +21,7 @@ from forktail.lab.boot import guest_for_one_command
 from forktail.lab.kernel import find_kernel
 from forktail.lab.machine import Machine
 from forktail.lab.remote import ssh_command
-from forktail.measure.native import die_with_parent
+from forktail.measure.program import die_with_parent
 
 _ALL = "FORKTAIL_DIGESTS" in os.environ
 _ROUNDS = int(os.environ.get("FORKTAIL_DIGESTS", "3"))
