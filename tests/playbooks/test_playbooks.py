@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.playbooks.conftest import PLAYBOOKS, Ansible
+from tests.playbooks.conftest import ANSIBLE, PLAYBOOKS, Ansible
 
 from forktail.lab.accelerator import Accelerator
 from forktail.lab.guest import start_ticks
@@ -28,7 +28,9 @@ def test_syntax(ansible: Ansible, path: Path) -> None:
 
 def test_lint(ansible: Ansible) -> None:
     arguments = ["--offline", "--profile", "production", "--nocolor", PLAYBOOKS]
-    code, output = ansible("ansible-lint", *arguments, PATH=f"{os.environ['PATH']}").finish(300)
+    # The linter starts programs of Ansible's, and reads a role's tasks without the playbook that tells where roles are.
+    environment = {"PATH": f"{ANSIBLE}:{os.environ['PATH']}", "ANSIBLE_ROLES_PATH": str(PLAYBOOKS / "roles")}
+    code, output = ansible("ansible-lint", *arguments, **environment).finish(300)
     assert code == 0, output
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.provision.conftest import LOCAL, PLAYBOOKS, Play, run_ansible
+from tests.provision.conftest import LOCAL, PLAYBOOKS, Play
 
 ROLES = (
     "added_packages",
@@ -32,14 +32,6 @@ PROVISION = "playbooks/provision.yml"
 def said(done: subprocess.CompletedProcess[str]) -> str:
     """The output as one line, as wide as it may be."""
     return " ".join(done.stdout.split())
-
-
-def test_the_playbooks_are_clean() -> None:
-    done = run_ansible(
-        "ansible-lint", "--offline", "--nocolor", "--profile", "production", "-q", PROVISION, "playbooks/restore.yml",
-        *(f"playbooks/roles/{role}" for role in ROLES),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("role", ROLES)

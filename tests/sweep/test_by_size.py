@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from forktail.analysis.papers import read_papers
 from forktail.analysis.sweep.by_size import BY_SIZE, blog_13, figure_3, figure_4, figure_9, figure_11
-from forktail.analysis.sweep.cells import METRICS, Sweep
+from forktail.analysis.sweep.cells import METRICS, OPEN_LOOP, Sweep
 from forktail.analysis.sweep.changes import Change, changes
 
 GIB = 2**30
@@ -34,6 +34,7 @@ def _cell(kernel: str, size: int, p99: float | None, again: bool = False, **more
         "size_bytes": size,
         "copy_threads": 8 if kernel == "async-fork" else None,
         "engine": "redis",
+        "generator": OPEN_LOOP,
         "runs": 3,
         "finished_runs": 3,
         "valid_runs": 3 if p99 else 0,
