@@ -28,7 +28,9 @@ static inline void traced_begin(void)
 	    !knobs_set(TRACING "events/fork_pt/fork_pt_done/enable", "1") ||
 	    !knobs_set(TRACING "tracing_on", "1"))
 		tap_bail_out("fork() cannot be traced: %s", strerror(errno));
-	/* Opening it so empties it. */
+	/* Opening them so empties them; a program before may have asked for its own events alone.
+	 */
+	close(open(TRACING "set_event_pid", O_WRONLY | O_TRUNC));
 	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
 }
 
