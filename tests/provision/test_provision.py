@@ -75,7 +75,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_changed(
 ) -> None:
     done = provision(PROVISION, SERVER, "--check", "-e", json.dumps({"forktail_programs": []} | variables))
     assert done.returncode != 0
-    assert sentence in said(done)
+    assert sentence in said(done), done.stdout
     assert "changed=0" in done.stdout
     assert "changed:" not in done.stdout
 
@@ -91,7 +91,7 @@ def test_a_host_that_does_not_answer_keeps_the_others_unchanged(provision: Play)
     done = provision(PROVISION, {"servers": {"here": LOCAL, "away": away}}, "--check")
     assert done.returncode != 0
     assert "Connection refused" in said(done)
-    assert "here, away failed, did not answer, or waited for one" in said(done)
+    assert "here, away failed, did not answer, or waited for one" in said(done), done.stdout
     assert "Check the builder" not in done.stdout
 
 
