@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "../programs/family.h"
+#include "../programs/knobs.h"
 #include "../programs/pages.h"
 
 #define TRACING "/sys/kernel/tracing/"
@@ -22,37 +23,6 @@ struct thread {
 	double run;
 };
 
-static void set(const char *file, const char *value)
-{
-	int descriptor = open(file, O_WRONLY | O_TRUNC);
-
-	if (descriptor < 0 || write(descriptor, value, strlen(value)) < 0)
-		tap_bail_out("%s cannot be set to %s: %s", file, value, strerror(errno));
-	close(descriptor);
-}
-
-static void set_threads(int threads)
-{
-	char path[256] = "/sys/fs/cgroup";
-	char line[256] = "";
-	FILE *file = fopen("/proc/self/cgroup", "r");
-
-	while (file && fgets(line, sizeof(line), file))
-		if (strncmp(line, "0::", 3) == 0 || strstr(line, ":memory:"))
-			break;
-	if (file)
-		fclose(file);
-	line[strcspn(line, "\n")] = 0;
-	snprintf(path + strlen(path), sizeof(path) - strlen(path), "%s/memory.async_fork",
-		 strrchr(line, ':') + 1);
-	if (access(path, W_OK)) {
-		tap_skip("copying", "this kernel has no memory.async_fork");
-		exit(tap_done());
-	}
-	snprintf(line, sizeof(line), "%d", threads);
-	set(path, line);
-}
-
 static void trace(const char *on)
 {
 	static const char *const events[] = {
@@ -60,17 +30,17 @@ static void trace(const char *on)
 	    "workqueue/workqueue_execute_start", "workqueue/workqueue_execute_end"};
 	char path[128];
 
-	set(TRACING "tracing_on", "0");
+	knobs_demand(TRACING "tracing_on", "0");
 	if (*on == '1') {
-		set(TRACING "trace", "");
-		set(TRACING "trace_clock", "mono");
-		set(TRACING "buffer_size_kb", "8192");
+		knobs_demand(TRACING "trace", "");
+		knobs_demand(TRACING "trace_clock", "mono");
+		knobs_demand(TRACING "buffer_size_kb", "8192");
 	}
 	for (size_t i = 0; i < sizeof(events) / sizeof(*events); i++) {
 		snprintf(path, sizeof(path), TRACING "events/%s/enable", events[i]);
-		set(path, on);
+		knobs_demand(path, on);
 	}
-	set(TRACING "tracing_on", on);
+	knobs_demand(TRACING "tracing_on", on);
 }
 
 static struct thread *thread_of(struct thread *threads, int pid)
@@ -179,7 +149,7 @@ static double critical_path(int threads)
 	char text[256] = "";
 	int helpers = 0;
 
-	set_threads(threads);
+	knobs_set_threads(threads);
 	trace("1");
 	struct child child = family_fork();
 
@@ -216,7 +186,10 @@ int main(void)
 	struct pages pages;
 	double best[3];
 
-	set_threads(1);
+	if (!knobs_set_threads(1)) {
+		tap_skip("copying", "this kernel has no memory.async_fork");
+		return tap_done();
+	}
 	pages = pages_make((size ? atol(size) : 1024) / 2);
 	tap_note("threads, tables, parent in fork, longest thread, sum of all threads; us");
 	for (int i = 0; i < 3; i++) {
@@ -227,7 +200,7 @@ int main(void)
 			best[i] = path < best[i] ? path : best[i];
 		}
 	}
-	set_threads(0);
+	knobs_set_threads(0);
 	tap_ok(best[1] < 0.75 * best[0], "two threads take %.2f of what one does",
 	       best[1] / best[0]);
 	tap_ok(best[2] < 0.5 * best[0], "four threads take %.2f of it", best[2] / best[0]);

@@ -2,10 +2,25 @@
 #ifndef FORKTAIL_COUNTERS_H
 #define FORKTAIL_COUNTERS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tap.h"
+
+/* Whether one of the kernel's files has a line that begins with the name. */
+static inline bool counters_there(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "r");
+	char line[256];
+	bool there = false;
+
+	while (file && !there && fgets(line, sizeof(line), file))
+		there = strncmp(line, name, strlen(name)) == 0;
+	if (file)
+		fclose(file);
+	return there;
+}
 
 /* The number after a name in one of the kernel's files. */
 static inline long counters_read(const char *path, const char *name)

@@ -20,6 +20,36 @@ static inline bool knobs_set(const char *path, const char *value)
 	return done;
 }
 
+/* Give one of the kernel's files, emptied, a value that it has to take. */
+static inline void knobs_demand(const char *path, const char *value)
+{
+	int file = open(path, O_WRONLY | O_TRUNC);
+
+	if (file < 0 || write(file, value, strlen(value)) < 0)
+		tap_bail_out("%s cannot be set to %s: %s", path, value, strerror(errno));
+	close(file);
+}
+
+/* Have so many threads copy after the forks of the caller's cgroup, none of them being fork() as it
+ * is; false where the kernel does not know how. */
+static inline bool knobs_set_threads(long threads)
+{
+	char path[256] = "/sys/fs/cgroup";
+	char line[256] = "";
+	FILE *file = fopen("/proc/self/cgroup", "r");
+
+	while (file && fgets(line, sizeof(line), file))
+		if (strncmp(line, "0::", 3) == 0 || strstr(line, ":memory:"))
+			break;
+	if (file)
+		fclose(file);
+	line[strcspn(line, "\n")] = 0;
+	snprintf(path + strlen(path), sizeof(path) - strlen(path), "%s/memory.async_fork",
+		 strrchr(line, ':') + 1);
+	snprintf(line, sizeof(line), "%ld", threads);
+	return knobs_set(path, line);
+}
+
 /* The modes of odf.rmap that there are to test: one that says nothing where fork() shares nothing.
  */
 static inline const char *const *knobs_rmap_modes(void)

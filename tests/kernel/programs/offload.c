@@ -7,6 +7,7 @@
 
 #include "family.h"
 #include "flight.h"
+#include "knobs.h"
 #include "pages.h"
 
 #define TRACING "/sys/kernel/tracing/"
@@ -19,33 +20,6 @@ static double milliseconds(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
-}
-
-static void set(const char *file, const char *value)
-{
-	int descriptor = open(file, O_WRONLY | O_TRUNC);
-
-	if (descriptor < 0 || write(descriptor, value, strlen(value)) < 0)
-		tap_bail_out("%s cannot be set to %s: %s", file, value, strerror(errno));
-	close(descriptor);
-}
-
-static void set_threads(long threads)
-{
-	char path[256] = "/sys/fs/cgroup";
-	char line[256] = "";
-	FILE *file = fopen("/proc/self/cgroup", "r");
-
-	while (file && fgets(line, sizeof(line), file))
-		if (strncmp(line, "0::", 3) == 0 || strstr(line, ":memory:"))
-			break;
-	if (file)
-		fclose(file);
-	line[strcspn(line, "\n")] = 0;
-	snprintf(path + strlen(path), sizeof(path) - strlen(path), "%s/memory.async_fork",
-		 strrchr(line, ':') + 1);
-	snprintf(line, sizeof(line), "%ld", threads);
-	set(path, line);
 }
 
 static double fork_once(struct pages *pages, double *end)
@@ -72,9 +46,10 @@ static void shorter(struct pages *pages)
 	double all_of_it[2];
 	double end;
 
-	set_threads(0);
+	if (!knobs_set_threads(0))
+		tap_bail_out("memory.async_fork cannot be set: %s", strerror(errno));
 	all_of_it[0] = fork_once(pages, &end);
-	set_threads(flight_threads());
+	knobs_set_threads(flight_threads());
 	all_of_it[1] = fork_once(pages, &end);
 	tap_ok(all_of_it[1] * 5 < all_of_it[0],
 	       "fork() of 1 GiB takes %.3f ms, and %.3f ms if the child copies", all_of_it[0],
@@ -116,17 +91,17 @@ static void interruptions(struct pages *pages)
 	/* What the parent needs to trace itself is written to now. */
 	for (int round = 0; round < 2; round++) {
 		snprintf(pid, sizeof(pid), "%d", getpid());
-		set(TRACING "tracing_on", "0");
-		set(TRACING "trace", "");
-		set(TRACING "set_ftrace_filter", "copy_pmd_range");
-		set(TRACING "set_ftrace_pid", pid);
-		set(TRACING "set_event_pid", pid);
-		set(TRACING "events/fork_pt/enable", "1");
-		set(TRACING "current_tracer", "function");
-		set(TRACING "tracing_on", "1");
+		knobs_demand(TRACING "tracing_on", "0");
+		knobs_demand(TRACING "trace", "");
+		knobs_demand(TRACING "set_ftrace_filter", "copy_pmd_range");
+		knobs_demand(TRACING "set_ftrace_pid", pid);
+		knobs_demand(TRACING "set_event_pid", pid);
+		knobs_demand(TRACING "events/fork_pt/enable", "1");
+		knobs_demand(TRACING "current_tracer", "function");
+		knobs_demand(TRACING "tracing_on", "1");
 		read_trace(&calls, &begins, &ends);
 	}
-	set(TRACING "trace", "");
+	knobs_demand(TRACING "trace", "");
 	for (size_t i = 0; i < TABLES_WRITTEN; i++) {
 		size_t page = 20 + 512 + i * 2 * 512;
 		double began = milliseconds();
@@ -138,10 +113,10 @@ static void interruptions(struct pages *pages)
 		pages_write(pages, page + 100);
 		pages_write(pages, page + 400);
 	}
-	set(TRACING "tracing_on", "0");
+	knobs_demand(TRACING "tracing_on", "0");
 	read_trace(&calls, &begins, &ends);
-	set(TRACING "current_tracer", "nop");
-	set(TRACING "events/fork_pt/enable", "0");
+	knobs_demand(TRACING "current_tracer", "nop");
+	knobs_demand(TRACING "events/fork_pt/enable", "0");
 	flight_release();
 	tap_ok(family_join(&child), "the child keeps the memory of the fork");
 	/* The stamps are in a table or two themselves. */

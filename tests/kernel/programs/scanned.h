@@ -13,7 +13,8 @@
 static inline bool scanned_possible(void)
 {
 	return access("/sys/devices/system/node/node1", F_OK) == 0 &&
-	       access(SCANNED_SWITCH, W_OK) == 0;
+	       access(SCANNED_SWITCH, W_OK) == 0 &&
+	       counters_there("/proc/vmstat", "numa_pte_updates");
 }
 
 static inline void *scanned_sleep(void *unused)
