@@ -24,7 +24,6 @@ _DEBUG = os.environ.get("FORKTAIL_KERNEL_DEBUG", "0") == "1"
 # For a host that does other things besides; KASAN makes each program five times as long.
 _BOOT_SECONDS = 10800 if _DEBUG else 2400
 _PROGRAM_SECONDS = 3000 if _DEBUG else 600
-_PACE = 10 if _DEBUG else 100
 
 
 @cache
@@ -70,6 +69,6 @@ def booted(flavour: str, initramfs: Path, boots: dict[str, Boot], tmp_path_facto
             initramfs,
             tmp_path_factory.mktemp(flavour),
             _BOOT_SECONDS,
-            f"seconds={_PROGRAM_SECONDS} pace={_PACE}",
+            f"seconds={_PROGRAM_SECONDS}",
         )
     return boots[flavour]

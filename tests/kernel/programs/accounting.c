@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "counters.h"
 #include "family.h"
-#include "pace.h"
 #include "pages.h"
 
 #define STORM 300
@@ -33,7 +32,7 @@ static bool comes_back(const char *name, long before)
 
 static void storm(struct pages *pages)
 {
-	for (int i = 0; i < paced(STORM); i++) {
+	for (int i = 0; i < STORM; i++) {
 		struct child child = family_fork();
 
 		if (child.pid == 0) {
@@ -66,7 +65,7 @@ static void exact_in_the_process(struct pages *pages)
 	for (int i = 0; i < 3; i++) {
 		after[i] = counters_read("/proc/self/status", own[i]);
 		tap_ok(labs(after[i] - before[i]) <= own_slack[i],
-		       "%s is %ld kB after %d forks, it was %ld kB", own[i], after[i], paced(STORM),
+		       "%s is %ld kB after %d forks, it was %ld kB", own[i], after[i], STORM,
 		       before[i]);
 	}
 }

@@ -14,7 +14,6 @@
 #include "family.h"
 #include "flight.h"
 #include "knobs.h"
-#include "pace.h"
 #include "pages.h"
 #include "reaper.h"
 
@@ -103,7 +102,7 @@ static void killed_any_time(void)
 {
 	bool good = true;
 
-	for (int i = 0; i < paced(200); i++) {
+	for (int i = 0; i < 200; i++) {
 		struct child child = checker();
 
 		pages_write_random(&pages, i % 3);
@@ -114,7 +113,7 @@ static void killed_any_time(void)
 		good = good && (i % 10 || pages_intact(&pages));
 	}
 	good = flight_all_over() && good;
-	tap_ok(good && pages_intact(&pages), "so do %d children killed at any moment", paced(200));
+	tap_ok(good && pages_intact(&pages), "so do 200 children killed at any moment");
 }
 
 /* The parent is a process that ends in some way while its child is held. */

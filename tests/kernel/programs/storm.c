@@ -8,7 +8,6 @@
 
 #include "family.h"
 #include "flight.h"
-#include "pace.h"
 #include "pages.h"
 
 #define TABLES 4
@@ -131,7 +130,7 @@ static void storm_of_a_parent(int forks)
 	struct pages pages = make_sparse();
 
 	/* What the process, and the caches, want anyway. */
-	storm(&pages, paced(300));
+	storm(&pages, 300);
 	read_counters(before);
 	long flights = flight_count("flights");
 	long aborted = flight_count("aborted");
@@ -149,7 +148,7 @@ static void storm_of_a_parent(int forks)
 
 int main(int argc, char **argv)
 {
-	int forks = argc > 1 ? atoi(argv[1]) : paced(FORKS);
+	int forks = argc > 1 ? atoi(argv[1]) : FORKS;
 	long before[COUNTERS];
 	int status = -1;
 

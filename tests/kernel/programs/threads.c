@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 
 #include "family.h"
-#include "pace.h"
 #include "pages.h"
 
 #define WRITERS 3
@@ -117,7 +116,7 @@ int main(void)
 	}
 	pthread_create(&mapper, NULL, map_on, &pages);
 	pthread_create(&reader, NULL, read_on, &pages);
-	for (int i = 0; i < paced(FORKS); i++) {
+	for (int i = 0; i < FORKS; i++) {
 		struct child child = family_fork();
 
 		if (child.pid == 0) {
@@ -143,7 +142,7 @@ int main(void)
 	pthread_join(mapper, NULL);
 	pthread_join(reader, NULL);
 	tap_ok(consistent, "each of %d children has every write of each thread up to some moment",
-	       paced(FORKS));
+	       FORKS);
 	for (int i = 0; i < WRITERS; i++)
 		tap_ok(is_prefix(&writers[i]), "the parent lost no write of thread %d", i);
 	tap_ok(pages_intact(&pages), "nor of the thread that maps and unmaps");
