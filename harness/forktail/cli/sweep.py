@@ -20,10 +20,10 @@ from forktail.errors import BadInput
 from forktail.kernel.build import build
 from forktail.kernel.series import read_series
 from forktail.lab.accelerator import accelerator_for
-from forktail.lab.hosts import Hosts
 from forktail.lab.kernel import LabKernel, find_kernel
 from forktail.lab.machine import Machine
 from forktail.lab.run import check_fits
+from forktail.lab.sweep_guests import SweepGuests
 from forktail.measure.environment import kernel_flavour
 from forktail.measure.progress import Silence
 from forktail.measure.run import measure
@@ -84,8 +84,8 @@ def _lab_kernels(wanted: Sequence[str]) -> dict[str, LabKernel]:
 def _in_lab(plan: Plan, kernels: dict[str, LabKernel], machine: Machine, directory: Path) -> dict[str, str]:
     for cell in plan.cells:
         check_fits(cell.workload, machine)
-    with _Bar() as bar, Hosts(kernels, machine, bar.tell) as hosts:
-        return run_sweep(plan, directory, hosts.measure, bar)
+    with _Bar() as bar, SweepGuests(kernels, machine, bar.tell) as guests:
+        return run_sweep(plan, directory, guests.measure, bar)
 
 
 def _on_this_host(plan: Plan, directory: Path) -> dict[str, str]:

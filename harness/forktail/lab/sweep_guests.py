@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab's guests as the hosts of a sweep, one a kernel."""
+"""The guests that a sweep runs in, one a kernel."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from forktail.sweep.plan import PlannedRun
 
 
 @dataclass(frozen=True)
-class _Host:
+class _Held:
     guest: Guest
     end: ExitStack
     """Ends the guest when it is closed."""
 
 
-class Hosts:
+class SweepGuests:
     """Guests that live as long as the context: each is booted when its first run is due, and again if it was lost.
 
     Where the host's memory is not enough for all of them at once, those whose last run is longest ago are ended first.
@@ -36,14 +36,14 @@ class Hosts:
         self._kernels = kernels
         self._machine = machine
         self._tell = tell
-        self._hosts: dict[str, _Host] = {}
+        self._held: dict[str, _Held] = {}
         """By flavour, the one used last at the end."""
 
-    def __enter__(self) -> Hosts:
+    def __enter__(self) -> SweepGuests:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for flavour in [*self._hosts]:
+        for flavour in [*self._held]:
             self._end(flavour)
 
     def measure(self, run: PlannedRun, path: Path) -> Path:
@@ -51,8 +51,8 @@ class Hosts:
         try:
             return self._measure(run, path)
         finally:
-            for host in self._hosts.values():
-                host.guest.rest()
+            for held in self._held.values():
+                held.guest.rest()
 
     def _measure(self, run: PlannedRun, path: Path) -> Path:
         guest = self.guest(run.cell.kernel)
@@ -67,28 +67,28 @@ class Hosts:
 
     def guest(self, flavour: str) -> Guest:
         """The guest of a kernel, awake, and booted if need be; EnvironmentLacks where not even one finds memory."""
-        for name in [name for name, host in self._hosts.items() if not host.guest.alive()]:
+        for name in [name for name, held in self._held.items() if not held.guest.alive()]:
             self._end(name)
-        if flavour in self._hosts:
-            host = self._hosts.pop(flavour)
+        if flavour in self._held:
+            held = self._held.pop(flavour)
         else:
             self._make_room()
             end = ExitStack()
             context = guest_for_one_command(self._kernels[flavour], self._machine, self._tell)
-            host = _Host(end.enter_context(context), end)
-        self._hosts[flavour] = host
-        host.guest.wake()
-        return host.guest
+            held = _Held(end.enter_context(context), end)
+        self._held[flavour] = held
+        held.guest.wake()
+        return held.guest
 
     def _make_room(self) -> None:
         """End guests until one more would find memory even when each has touched all of its own."""
-        while self._hosts and memory_short([self._machine], self._promised()):
-            longest_unused = next(iter(self._hosts))
+        while self._held and memory_short([self._machine], self._promised()):
+            longest_unused = next(iter(self._held))
             self._tell(f"Ending the guest of {longest_unused}: the host has no memory for one more beside it ...")
             self._end(longest_unused)
 
     def _promised(self) -> int:
-        return registry.promised_bytes() + sum(host.guest.untouched_bytes() for host in self._hosts.values())
+        return registry.promised_bytes() + sum(held.guest.untouched_bytes() for held in self._held.values())
 
     def _end(self, flavour: str) -> None:
-        self._hosts.pop(flavour).end.close()
+        self._held.pop(flavour).end.close()

@@ -14,10 +14,10 @@ import pytest
 from tests.run.conftest import Start
 
 from forktail.kernel import cache
-from forktail.lab.hosts import Hosts
 from forktail.lab.kernel import find_kernel
 from forktail.lab.machine import Machine
 from forktail.lab.remote import release_in
+from forktail.lab.sweep_guests import SweepGuests
 from forktail.measure.proc import memory_bytes
 from forktail.sweep.plan import plan_sweep
 
@@ -34,15 +34,15 @@ def test_guests_stay_while_memory_lasts(real_kernel: Path, tmp_path: Path, monke
     kernels = {name: replace(kernel, flavour=name) for name in ("one", "two")}
     size = round(memory_bytes()["MemAvailable"] * 0.6) // MIB * MIB
     told: list[str] = []
-    with Hosts(kernels, Machine(memory_bytes=size), told.append) as hosts:
-        one = hosts.guest("one")
-        assert hosts.guest("one") is one
-        two = hosts.guest("two")
+    with SweepGuests(kernels, Machine(memory_bytes=size), told.append) as guests:
+        one = guests.guest("one")
+        assert guests.guest("one") is one
+        two = guests.guest("two")
         assert (one.alive(), two.alive()) == (False, True)
         assert sum("Ending the guest of one" in sentence for sentence in told) == 1
         two.end()
-        assert hosts.guest("two") is not two
-        last = hosts.guest("two")
+        assert guests.guest("two") is not two
+        last = guests.guest("two")
     assert not last.alive()
 
 
@@ -54,10 +54,10 @@ def test_a_run_whose_guest_hangs_is_made_in_another(
     kernel = find_kernel(str(real_kernel))
     run = plan_sweep(tiny, ["load.rate=200"], ["default"]).runs[0]
     told: list[str] = []
-    with Hosts({"default": kernel}, Machine(memory_bytes=1024 * MIB), told.append) as hosts:
-        hung = hosts.guest("default")
+    with SweepGuests({"default": kernel}, Machine(memory_bytes=1024 * MIB), told.append) as guests:
+        hung = guests.guest("default")
         os.kill(hung.pid, signal.SIGSTOP)
-        made = hosts.measure(run, tmp_path / "run")
+        made = guests.measure(run, tmp_path / "run")
         assert not hung.alive()
     assert (made / "run.json").exists()
     assert sum("does not answer any more" in sentence for sentence in told) == 1
@@ -69,13 +69,13 @@ def test_a_guest_that_counts_instructions_rests_between_its_runs(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     run = plan_sweep(tiny, ["load.rate=200", "load.cpu=-1", "server.cpus="], ["default"]).runs[0]
     machine = Machine(memory_bytes=1024 * MIB, cpus=1, icount=True)
-    with Hosts({"default": find_kernel(str(real_kernel))}, machine, lambda _: None) as hosts:
-        assert (hosts.measure(run, tmp_path / "run") / "run.json").exists()
-        resting = hosts._hosts["default"].guest
+    with SweepGuests({"default": find_kernel(str(real_kernel))}, machine, lambda _: None) as guests:
+        assert (guests.measure(run, tmp_path / "run") / "run.json").exists()
+        resting = guests._held["default"].guest
         spent = cpu_ticks(resting.pid)
         time.sleep(1)
         assert cpu_ticks(resting.pid) == spent, "an idle guest takes a core of the host"
-        awake = hosts.guest("default")
+        awake = guests.guest("default")
         assert awake is resting
         assert release_in(awake) is not None
         resting.rest()
