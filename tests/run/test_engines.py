@@ -13,7 +13,7 @@ import pytest
 from tests.run.conftest import Start
 
 from forktail.errors import BadInput, EnvironmentLacks
-from forktail.measure.engine import ENGINES, Engine, Program, find_program
+from forktail.measure.engine import ENGINES, Engine, EngineProgram, find_program
 from forktail.measure.server import Server as RunningServer
 from forktail.measure.server import configuration
 from forktail.workload import EngineName, Server, Workload
@@ -34,7 +34,7 @@ def _calling_itself(directory: Path, words: str) -> str:
     return str(path)
 
 
-def _found(engine: Any, path: str = "") -> Program:
+def _found(engine: Any, path: str = "") -> EngineProgram:
     return find_program(Workload(server=Server(engine=engine, path=path)))
 
 
@@ -69,7 +69,7 @@ def test_a_missing_program_is_named_with_its_mend(monkeypatch: pytest.MonkeyPatc
 
 def _lines(engine: Engine, version: str, threads: int = 0) -> dict[str, str]:
     workload = Workload(server=Server(engine=engine.name, threads=threads))
-    text = configuration(workload, Program(engine, Path("/a"), version), 1, Path("/d"))
+    text = configuration(workload, EngineProgram(engine, Path("/a"), version), 1, Path("/d"))
     return dict(line.split(" ", 1) for line in text.splitlines())
 
 
@@ -136,7 +136,7 @@ def test_old_engines_are_spoken_to_as_they_understand(tmp_path: Path) -> None:
     try:
         server.wait_until_ready()
         together = server.info("persistence", "memory")
-        server.program = Program(ENGINES["redis"], server.path, "6.2.0")
+        server.program = EngineProgram(ENGINES["redis"], server.path, "6.2.0")
         assert server.info("persistence", "memory").keys() == together.keys()
         assert {"rdb_bgsave_in_progress", "used_memory"} <= together.keys()
         calls = server.client.info("commandstats")["cmdstat_info"]["calls"]

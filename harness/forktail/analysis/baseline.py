@@ -19,6 +19,7 @@ from typing import Any
 from forktail import rundir
 from forktail.analysis.compare.side import read_side
 from forktail.errors import BadInput, GateFailed
+from forktail.sweep.abridge import write_kept
 
 _SCHEMA = "forktail.baseline/1"
 _DOCUMENT = "baseline.json"
@@ -80,12 +81,7 @@ def promote(store: Path, testbed: str, sweep: Path) -> Baseline:
     partial = final.with_name(f"{final.name}{rundir.PARTIAL_SUFFIX}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    shutil.copyfile(sweep / rundir.PLAN, partial / rundir.PLAN)
-    for run in plan["runs"]:
-        kept = partial / rundir.RUNS / run["name"]
-        kept.mkdir(parents=True)
-        for name in (rundir.SUMMARY, rundir.ENVIRONMENT):
-            shutil.copyfile(sweep / rundir.RUNS / run["name"] / name, kept / name)
+    write_kept(sweep, plan, partial)
     started = began.astimezone(UTC).isoformat(timespec="seconds")
     document = {"schema": _SCHEMA, "testbed": testbed, "kernels": kernels, "started_at": started}
     rundir.write_json(partial / _DOCUMENT, document)

@@ -16,13 +16,10 @@ import numpy.typing as npt
 
 from forktail import rundir
 from forktail.analysis.classify import NORMAL, SNAPSHOT, WARMUP
-from forktail.analysis.statistics import rank
+from forktail.analysis.statistics import PERCENTS, rank
 from forktail.errors import BadInput
 
 Int64 = npt.NDArray[np.int64]
-
-PERCENTS = {"p50": "50", "p90": "90", "p99": "99", "p999": "99.9", "p9999": "99.99"}
-"""As `load.json` calls them."""
 
 
 @dataclass(frozen=True)

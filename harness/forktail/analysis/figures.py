@@ -15,13 +15,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from forktail.analysis.attribute import PARTS
 from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
-from forktail.analysis.closedload import PERCENTS, ClosedLoad
+from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.mechanism import DEFAULT, fork_text, mechanism_name, terms
 from forktail.analysis.quantity import count_text, size_text, time_text
 from forktail.analysis.querylog import OK
 from forktail.analysis.result import BANDS, Result
 from forktail.analysis.run import number, section
-from forktail.analysis.statistics import log2_histogram, rank
+from forktail.analysis.statistics import PERCENTS, log2_histogram, rank
 from forktail.analysis.style import styled, titled
 from forktail.analysis.window import Snapshot
 

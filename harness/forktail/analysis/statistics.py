@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 Int64 = npt.NDArray[np.int64]
 
+PERCENTS = {"p50": "50", "p90": "90", "p99": "99", "p999": "99.9", "p9999": "99.99"}
+"""The percentiles that are told, by their names in documents; beside them stands the maximum."""
+
 
 def rank(count: int, percent: str) -> int:
     """The 1-based nearest rank of a percentile among `count` values: the smallest k with k / count >= percent / 100.

@@ -20,19 +20,12 @@ from forktail.analysis.quantity import size_text, us
 from forktail.analysis.querylog import OK, OPERATIONS, counts
 from forktail.analysis.result import BANDS, Result, Tail, sent_lags
 from forktail.analysis.run import Document, number, section
-from forktail.analysis.statistics import log2_histogram, percentiles, rank
+from forktail.analysis.statistics import PERCENTS, log2_histogram, percentiles, rank
 from forktail.analysis.validity import judge
 from forktail.analysis.window import Snapshot
 from forktail.rundir import SUMMARY_SCHEMA
 
-_PERCENTS = {
-    "p50_us": "50",
-    "p90_us": "90",
-    "p99_us": "99",
-    "p999_us": "99.9",
-    "p9999_us": "99.99",
-    "max_us": "100",
-}
+_PERCENTS = {f"{name}_us": percent for name, percent in PERCENTS.items()} | {"max_us": "100"}
 
 
 @dataclass(frozen=True)

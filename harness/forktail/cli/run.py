@@ -6,9 +6,10 @@ The analysis side is imported only when a result is wanted, after the measuremen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,13 +29,7 @@ def conclude(run: Path, as_json: bool) -> None:
     from forktail.analysis.table import print_summary
 
     summary = analyse(run)
-    if as_json:
-        print_json(summary.document)
-    else:
-        print_summary(summary)
-        print(f"\nReport: {run / 'report.html'}")
-    if not summary.valid:
-        raise typer.Exit(1)
+    _tell(summary.document, summary.valid, lambda: print_summary(summary), run, as_json)
 
 
 def conclude_sweep(directory: Path, as_json: bool) -> None:
@@ -42,13 +37,17 @@ def conclude_sweep(directory: Path, as_json: bool) -> None:
     from forktail.analysis.sweep import analyse_sweep
     from forktail.analysis.sweep.table import print_sweep
 
-    result = analyse_sweep(directory)
+    sweep = analyse_sweep(directory)
+    _tell(sweep.document, sweep.valid, lambda: print_sweep(sweep), directory, as_json)
+
+
+def _tell(result: dict[str, Any], valid: bool, show: Callable[[], None], directory: Path, as_json: bool) -> None:
     if as_json:
-        print_json(result.document)
+        print_json(result)
     else:
-        print_sweep(result)
-        print(f"\nReport: {directory / 'report.html'}")
-    if not result.valid:
+        show()
+        print(f"\nReport: {directory / rundir.REPORT}")
+    if not valid:
         raise typer.Exit(1)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,13 @@ FLAVOURS = ("default", "odf", "async-fork")
 """As they followed each other, and are shown side by side; a flavour that someone adds comes after."""
 
 _CHECKOUT = Path(__file__).parents[3] / "kernel-configs" / "linux-6.1"
+
+
+def no_flavour(name: str, besides: str = "") -> BadInput:
+    """What to raise for a name that is no flavour; `besides` is what else would have done."""
+    near = difflib.get_close_matches(name, FLAVOURS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FLAVOURS)}{besides}."
+    return BadInput(f"{name!r} is no kernel flavour: {hint}")
 
 
 @dataclass(frozen=True)

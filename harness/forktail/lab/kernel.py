@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import difflib
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from forktail.errors import BadInput, EnvironmentLacks
 from forktail.kernel import cache
-from forktail.kernel.series import FLAVOURS, read_series
+from forktail.kernel.series import FLAVOURS, no_flavour, read_series
 from forktail.measure.environment import kernel_flavour
 
 _SETUP_HEADER = 0x202
@@ -68,9 +67,7 @@ def find_kernel(name: str) -> LabKernel:
         image = Path(name).resolve()
         release = release_of(image)
         return LabKernel(kernel_flavour(release), release, image)
-    near = difflib.get_close_matches(name, FLAVOURS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FLAVOURS)}, and paths of images."
-    raise BadInput(f"{name!r} is no kernel flavour: {hint}")
+    raise no_flavour(name, besides=", and paths of images")
 
 
 def built_kernels() -> list[LabKernel]:

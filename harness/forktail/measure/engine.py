@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from forktail.errors import BadInput, EnvironmentLacks
+from forktail.errors import BadInput
+from forktail.measure.installed import ask_version, find_installed
 from forktail.workload import EngineName, Workload
-
-ANSWERS_WITHIN_S = 60.0
-"""In a guest that counts instructions the clock runs ahead while a program is read from the disk."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ ENGINES = {
 
 
 @dataclass(frozen=True)
-class Program:
+class EngineProgram:
     """An engine's program as it was found on this host."""
 
     engine: Engine
@@ -74,21 +70,12 @@ class Program:
         return own
 
 
-def find_program(workload: Workload) -> Program:
+def find_program(workload: Workload) -> EngineProgram:
     """The server's program; EnvironmentLacks where it is missing, BadInput where it is another engine or version."""
     wanted = workload.server
     engine = ENGINES[wanted.engine]
-    found = shutil.which(wanted.path or engine.program)
-    if found is None:
-        if wanted.path:
-            raise BadInput(f"server.path {wanted.path!r} is no program that can be run: mend the path.")
-        raise EnvironmentLacks(f"{engine.program} is not on PATH: {engine.mend}, or set server.path.")
-    try:
-        output = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=ANSWERS_WITHIN_S).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BadInput(
-            f"{found} does not answer --version ({error}): set server.path to a {engine.program}."
-        ) from error
+    found = find_installed("server.path", wanted.path, engine.program, engine.mend)
+    output = ask_version(found, "server.path", engine.program)
     match = re.search(r"^(\w+) server v=([0-9][^ ]*)", output, re.MULTILINE)
     known = {engine.called: engine for engine in ENGINES.values()}
     if match is None or match[1] not in known:
@@ -101,4 +88,4 @@ def find_program(workload: Workload) -> Program:
         )
     if wanted.version and version != wanted.version:
         raise BadInput(f"{found} is version {version}, but server.version is {wanted.version}: set server.path.")
-    return Program(engine, Path(found), version)
+    return EngineProgram(engine, Path(found), version)

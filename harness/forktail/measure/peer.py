@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shutil
-import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -21,7 +19,7 @@ from typing import Any
 
 from forktail import rundir
 from forktail.errors import BadInput, EnvironmentLacks, RunFailed
-from forktail.measure.engine import ANSWERS_WITHIN_S
+from forktail.measure.installed import ask_version, find_installed
 from forktail.measure.program import Program
 from forktail.measure.server import Server
 from forktail.workload import Workload
@@ -46,16 +44,8 @@ def find_peer(workload: Workload, pattern: str, oldest: tuple[int, ...], mend: s
     load.path is something else.
     """
     name = workload.load.generator
-    found = shutil.which(workload.load.path or name)
-    if found is None:
-        if workload.load.path:
-            raise BadInput(f"load.path {workload.load.path!r} is no program that can be run: mend the path.")
-        raise EnvironmentLacks(f"{name} is not on PATH: {mend}, or set load.path.")
-    try:
-        result = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=ANSWERS_WITHIN_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BadInput(f"{found} does not answer --version ({error}): set load.path to a {name}.") from error
-    match = re.search(pattern, result.stdout)
+    found = find_installed("load.path", workload.load.path, name, mend)
+    match = re.search(pattern, ask_version(found, "load.path", name))
     if match is None:
         raise BadInput(f"{found} does not call itself a {name}: set load.path to one.")
     if tuple(int(part) for part in match[1].split(".")) < oldest:

@@ -18,7 +18,7 @@ import redis
 
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError, RunFailed
 from forktail.measure.cgroup import MemoryCgroup
-from forktail.measure.engine import Program, find_program
+from forktail.measure.engine import EngineProgram, find_program
 from forktail.measure.proc import process_bytes
 from forktail.measure.program import die_with_parent
 from forktail.workload import Workload
@@ -58,7 +58,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def configuration(workload: Workload, program: Program, port: int, directory: Path) -> str:
+def configuration(workload: Workload, program: EngineProgram, port: int, directory: Path) -> str:
     """The server's configuration file: everything that moves a snapshot or a query is pinned."""
     yes_no = {True: "yes", False: "no"}
     lines = (

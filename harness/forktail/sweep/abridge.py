@@ -33,18 +33,23 @@ def abridge(sweep: Path, out: Path) -> None:
     partial = out.with_name(out.name + rundir.PARTIAL_SUFFIX)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    _write(partial / rundir.PLAN, plan)
     _write(partial / rundir.SWEEP, rundir.read_json(sweep / rundir.SWEEP, rundir.SWEEP_SCHEMA))
-    for run in plan["runs"]:
-        source = sweep / rundir.RUNS / run["name"]
-        if (source / rundir.SUMMARY).exists():
-            target = partial / rundir.RUNS / run["name"]
-            target.mkdir(parents=True)
-            for name in KEPT:
-                _write(target / name, rundir.read_json(source / name))
+    write_kept(sweep, plan, partial)
     if out.exists():
         shutil.rmtree(out)
     partial.rename(out)
+
+
+def write_kept(sweep: Path, plan: dict[str, Any], out: Path) -> None:
+    """Write what is kept of the plan and of those runs that have a summary into a directory that is there."""
+    _write(out / rundir.PLAN, plan)
+    for run in plan["runs"]:
+        source = sweep / rundir.RUNS / run["name"]
+        if (source / rundir.SUMMARY).exists():
+            target = out / rundir.RUNS / run["name"]
+            target.mkdir(parents=True)
+            for name in KEPT:
+                _write(target / name, rundir.read_json(source / name))
 
 
 def _refuse(sweep: Path, out: Path) -> None:

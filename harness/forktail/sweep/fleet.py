@@ -6,7 +6,6 @@ Whoever drives the hosts, as playbooks/sweep.yml does, makes the runs; this is w
 
 from __future__ import annotations
 
-import difflib
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from typing import Any
 
 from forktail import rundir
 from forktail.errors import BadInput
-from forktail.kernel.series import FLAVOURS
+from forktail.kernel.series import FLAVOURS, no_flavour
 from forktail.measure.preflight import disk_needed, memory_needed
 from forktail.sweep.plan import Plan, PlannedRun
+from forktail.sweep.sweep import finished
 from forktail.workload import workload_toml
 
 SCHEMA = "forktail.fleet/1"
@@ -36,9 +36,7 @@ def check_kernels(kernels: Sequence[str]) -> None:
     """BadInput for a kernel that is no flavour."""
     for name in kernels:
         if name not in FLAVOURS:
-            near = difflib.get_close_matches(name, FLAVOURS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FLAVOURS)}."
-            raise BadInput(f"{name!r} is no kernel flavour: {hint}")
+            raise no_flavour(name)
 
 
 def check_hosts(hosts: Sequence[str]) -> None:
@@ -50,13 +48,9 @@ def check_hosts(hosts: Sequence[str]) -> None:
         raise BadInput(f"The host {twice[0]} is named twice: name each once.")
 
 
-def _finished(directory: Path, run: PlannedRun) -> bool:
-    return (directory / rundir.RUNS / run.name / rundir.MANIFEST).exists()
-
-
 def legs(plan: Plan, host: str, directory: Path) -> list[Leg]:
     """What is left for a host to do, in its order."""
-    left = [run for run in plan.runs if run.cell.host in (None, host) and not _finished(directory, run)]
+    left = [run for run in plan.runs if run.cell.host in (None, host) and not finished(directory, run)]
     return [Leg(kernel, list(runs)) for kernel, runs in groupby(left, key=lambda run: run.cell.kernel)]
 
 
@@ -67,7 +61,7 @@ def task(plan: Plan, hosts: Sequence[str], directory: Path) -> dict[str, Any]:
         "directory": str(directory.resolve()),
         "name": plan.name,
         "runs": len(plan.runs),
-        "finished": sum(_finished(directory, run) for run in plan.runs),
+        "finished": sum(finished(directory, run) for run in plan.runs),
         "heaviest": max(plan.cells, key=lambda cell: memory_needed(cell.workload) + disk_needed(cell.workload)).name,
         "workloads": {cell.name: workload_toml(cell.workload) for cell in plan.cells},
         "hosts": {

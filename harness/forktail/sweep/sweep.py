@@ -44,19 +44,23 @@ def open_sweep(plan: Plan, directory: Path) -> None:
     rundir.write_json(directory / rundir.PLAN, document)
 
 
+def finished(directory: Path, run: PlannedRun) -> bool:
+    """Whether the sweep in the directory has the run already."""
+    return (directory / rundir.RUNS / run.name / rundir.MANIFEST).exists()
+
+
 def run_sweep(plan: Plan, directory: Path, measure: Measure, progress: SweepProgress) -> dict[str, str]:
     """Make every run of the plan that is not there yet; returns why runs failed, by name.
 
     A run that fails does not end the sweep: the others are worth having, and the next call tries it again.
     """
-    runs = directory / rundir.RUNS
-    missing = [run for run in plan.runs if not (runs / run.name / rundir.MANIFEST).exists()]
+    missing = [run for run in plan.runs if not finished(directory, run)]
     progress.begin(len(plan.runs), len(plan.runs) - len(missing))
     failed: dict[str, str] = {}
     for run in missing:
         progress.run(run)
         try:
-            measure(run, runs / run.name)
+            measure(run, directory / rundir.RUNS / run.name)
         except BadInput:
             raise
         except ForktailError as fault:
