@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from forktail.lab.boot import guest_for_one_command
 from forktail.lab.kernel import find_kernel
 from forktail.lab.machine import Machine
 from forktail.lab.remote import ssh_command
-from forktail.measure.program import die_with_parent
+from forktail.measure.child import start_child
 
 _ALL = "FORKTAIL_DIGESTS" in os.environ
 _ROUNDS = int(os.environ.get("FORKTAIL_DIGESTS", "3"))
@@ -44,15 +43,15 @@ def test_snapshot_is_of_its_instant(flavour: str, threads: int, tmp_path: Path) 
     found = tmp_path / "rounds"
     with ExitStack() as stack:
         guest = stack.enter_context(guest_for_one_command(kernel, Machine(memory_bytes=2 * 2**30), print))
-        done = subprocess.run(
-            [*ssh_command(guest), f"python3 - {flavour} {threads} {_ROUNDS}"],
-            stdin=stack.enter_context(_SCRIPT.open("rb")),
-            stdout=stack.enter_context(found.open("wb")),
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=_BEGIN_SECONDS + _ROUNDS * _ROUND_SECONDS,
-            preexec_fn=die_with_parent,
+        ssh = stack.enter_context(
+            start_child(
+                [*ssh_command(guest), f"python3 - {flavour} {threads} {_ROUNDS}"],
+                stdin=stack.enter_context(_SCRIPT.open("rb")),
+                stdout=stack.enter_context(found.open("wb")),
+            )
         )
+        stack.callback(ssh.kill)
+        _, words = ssh.communicate(timeout=_BEGIN_SECONDS + _ROUNDS * _ROUND_SECONDS)
     rounds = [json.loads(line) for line in found.read_text().splitlines()]
     if path := os.environ.get("FORKTAIL_DIGESTS_REPORT"):
         rates = [one["writes_per_s"] for one in rounds] or [0]
@@ -66,7 +65,7 @@ def test_snapshot_is_of_its_instant(flavour: str, threads: int, tmp_path: Path) 
                 file=file,
             )
     assert [one for one in rounds if not one["equal"]] == []
-    assert done.returncode == 0, done.stderr
+    assert ssh.returncode == 0, words
     assert len(rounds) == _ROUNDS
     # Else the digests would be equal whatever fork() did.
     assert sum(one["moved_on"] for one in rounds) == _ROUNDS

@@ -14,8 +14,8 @@ from typing import Literal
 from forktail.lab.cache import lab_cache, locked
 from forktail.lab.machine import Machine, accelerator_options
 from forktail.lab.programs import find_program
+from forktail.measure.child import start_child
 from forktail.measure.proc import read_text
-from forktail.measure.program import die_with_parent
 
 Accelerator = Literal["kvm", "tcg"]
 
@@ -33,14 +33,7 @@ def _boots_under_kvm(kernel: Path) -> bool:
         *accelerator_options("kvm"), "-m", "512M",
         "-kernel", str(kernel), "-append", "console=ttyS0 panic=-1",
     ]  # fmt: skip
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
-        start_new_session=True,
-    )
+    process = start_child(command, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     output = b""
     try:

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,11 @@ from forktail.errors import RunFailed
 from forktail.lab.image import Image
 from forktail.lab.kernel import LabKernel
 from forktail.lab.machine import Machine, qemu_command
+from forktail.measure.child import start_child, undisturbed
 from forktail.measure.proc import process_bytes, read_text
-from forktail.measure.program import die_with_parent
 from forktail.measure.server import free_port
 
 _PORT_TRIES = 5
-_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENDED_WITHIN_S = 5.0
 
 
@@ -105,20 +104,6 @@ def start_ticks(pid: int) -> int | None:
     return None if state in "ZX" else int(fields[18])
 
 
-@contextmanager
-def _undisturbed() -> Iterator[Callable[[], object]]:
-    """Hold signals back, so that no process is started and then not accounted for; yields how to give them back."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTING)
-
-    def give_back() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-    try:
-        yield give_back
-    finally:
-        give_back()
-
-
 def start_guest(
     kernel: LabKernel,
     machine: Machine,
@@ -146,21 +131,9 @@ def start_guest(
             keeps_disk=seat is not None,
             arguments=seat.arguments if seat else "",
         )
-        with console.open("wb") as output, _undisturbed() as give_back:
-
-            def prepare() -> None:
-                give_back()
-                if dies_with_us:
-                    die_with_parent()
-
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=prepare,
-            )
+        # No process may be started and then not be accounted for.
+        with console.open("wb") as output, undisturbed():
+            process = start_child(command, stdout=output, stderr=subprocess.STDOUT, stays=not dies_with_us)
             ticks = start_ticks(process.pid) or 0
             name = seat.name if seat else kernel.flavour
             guest = Guest(name, kernel, machine, accelerator, image, process.pid, ticks, port, console)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from forktail.errors import EnvironmentLacks
 from forktail.lab.cache import lab_cache, locked
 from forktail.lab.programs import find_program
 from forktail.lab.recipe import Recipe, python_dependencies
-from forktail.measure.program import die_with_parent
+from forktail.measure.child import run_child
 
 HOST_ALIAS = "forktail-lab"
 """The name that every guest's host key is known by: address and port are the same for none."""
@@ -44,19 +43,12 @@ class Image:
 
 
 def _run(command: Sequence[str | Path], what: str) -> str:
-    result = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        preexec_fn=die_with_parent,
-    )
+    result = run_child(command)
     if result.returncode != 0:
-        lines = [line for line in result.stderr.splitlines() if line.strip()]
+        lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith("E:")] or lines or ["it left no word"]
         raise EnvironmentLacks(f"{what} failed: {telling[0].strip().rstrip('.')}.")
-    return result.stdout
+    return result.stdout.decode(errors="replace")
 
 
 def host_sources(distribution: str) -> list[str]:

@@ -10,7 +10,7 @@ from forktail.errors import RunFailed
 from forktail.lab.guest import Guest
 from forktail.lab.image import HOST_ALIAS, Image
 from forktail.lab.programs import find_program
-from forktail.measure.program import die_with_parent
+from forktail.measure.child import run_child
 
 _CONNECT_S = 15
 _ALIVE_EVERY_S = 5
@@ -47,31 +47,16 @@ def ssh_command(guest: Guest, *options: str) -> list[str]:
 def release_in(guest: Guest) -> str | None:
     """What `uname -r` says in the guest, or None while it does not answer."""
     with suppress(subprocess.TimeoutExpired):
-        result = subprocess.run(
-            [*ssh_command(guest), "uname -r"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=2 * _CONNECT_S,
-            preexec_fn=die_with_parent,
-            start_new_session=True,
-        )
+        result = run_child([*ssh_command(guest), "uname -r"], seconds=2 * _CONNECT_S)
         if result.returncode == 0:
-            return result.stdout.strip()
+            return result.stdout.decode(errors="replace").strip()
     return None
 
 
 def tell(guest: Guest, command: str, data: bytes, seconds: float) -> None:
     """Run a command in the guest with `data` on its standard input; RunFailed in its own words."""
     try:
-        result = subprocess.run(
-            [*ssh_command(guest), command],
-            input=data,
-            capture_output=True,
-            timeout=seconds,
-            preexec_fn=die_with_parent,
-            start_new_session=True,
-        )
+        result = run_child([*ssh_command(guest), command], data, seconds)
     except subprocess.TimeoutExpired as error:
         raise RunFailed(f"The guest of {guest.name} did not do `{command}` within {seconds:g} s.") from error
     if result.returncode != 0:

@@ -21,8 +21,8 @@ from forktail.lab.guest import Guest
 from forktail.lab.machine import Machine
 from forktail.lab.outfit import fit_out
 from forktail.lab.remote import CONNECTION_LOST, ssh_command
+from forktail.measure.child import start_child
 from forktail.measure.preflight import cpu_list, disk_needed, memory_needed
-from forktail.measure.program import die_with_parent
 from forktail.units import format_size
 from forktail.workload import Workload, workload_toml
 
@@ -141,26 +141,17 @@ def run_in(guest: Guest, workload: Workload, final: Path) -> Path:
     partial = rundir.begin(final)
     text = workload_toml(workload).encode()
     script = _SCRIPT.format(size=len(text), name=shlex.quote(workload.name))
-    # Sessions of their own: Ctrl-C reaches the harness alone.
-    ssh = subprocess.Popen(
-        [*ssh_command(guest), script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=die_with_parent,
-        start_new_session=True,
-    )
+    ssh = start_child([*ssh_command(guest), script], stdin=subprocess.PIPE)
     assert ssh.stdin is not None
     assert ssh.stdout is not None
     assert ssh.stderr is not None
     words = _Words(ssh.stderr)
     words.start()
-    unpack = subprocess.Popen(
-        ["tar", "-x", "--no-same-owner", "--strip-components=1", "-C", partial],  # noqa: S607
+    unpack = start_child(
+        ["tar", "-x", "--no-same-owner", "--strip-components=1", "-C", partial],
         stdin=ssh.stdout,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
-        start_new_session=True,
     )
     ssh.stdout.close()
     try:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -13,14 +12,7 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from forktail.errors import ForktailError, RunFailed
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent() -> None:
-    """Run in a child between fork and exec: a harness that is killed must leave no process behind."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+from forktail.measure.child import start_child
 
 
 class Program:
@@ -37,27 +29,13 @@ class Program:
         name: str,
         command: Sequence[str | os.PathLike[str]],
         on_line: Callable[[bytes], None],
-        prepare: Callable[[], None] | None = None,
+        prepare: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
         self._on_line = on_line
         self._output = b""
         self.errors = b""
-
-        def begin() -> None:
-            die_with_parent()
-            if prepare is not None:
-                prepare()
-
-        # A session of its own: Ctrl-C reaches the harness alone, which then ends each program in order.
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=begin,
-        )
+        self.process = start_child(command, stdin=subprocess.PIPE, prepare=prepare)
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
@@ -108,6 +86,9 @@ class Program:
     def failure(self, how: str) -> ForktailError:
         """The program's own sentence as the kind of error that its exit code tells, or `how` where it was mute."""
         code = self.process.returncode
+        if code < 0:
+            words = f" after: {self.words()}" if self.words() else "."
+            return RunFailed(f"{self.name} was ended by {signal.Signals(-code).name}{words}")
         kind = self.exit_kinds.get(code, RunFailed)
         return kind(self.words() or f"{self.name} {how}, with exit code {code} and without a word.")
 

@@ -18,9 +18,9 @@ import redis
 
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError, RunFailed
 from forktail.measure.cgroup import MemoryCgroup
+from forktail.measure.child import start_child
 from forktail.measure.engine import EngineProgram, find_program
 from forktail.measure.proc import process_bytes
-from forktail.measure.program import die_with_parent
 from forktail.workload import Workload
 
 ADDRESS = "127.0.0.1"
@@ -111,21 +111,14 @@ class Server:
             entrance = stack.enter_context(cgroup.procs.open("wb", buffering=0)) if cgroup else None
 
             def prepare() -> None:
-                die_with_parent()
                 if entrance is not None:
                     entrance.write(b"0")
                 if cpus is not None:
                     os.sched_setaffinity(0, cpus)
 
             try:
-                self.process = subprocess.Popen(
-                    [self.path, configuration_file],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=prepare,
-                )
+                command = [self.path, configuration_file]
+                self.process = start_child(command, stderr=subprocess.STDOUT, prepare=prepare)
             except subprocess.SubprocessError as error:
                 # What went wrong between fork and exec is not told; with the CPUs checked before, one thing is left.
                 raise EnvironmentLacks(
