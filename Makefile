@@ -36,7 +36,8 @@ test: setup ansible lint ## run every check and test
 
 test-kernel: setup ## run tests/kernel on debug kernels and write docs/kernel-test-report.md
 	$(BIN)/forktail kernel build all --debug
-	FORKTAIL_KERNEL_DEBUG=1 FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md $(BIN)/pytest tests/kernel
+	FORKTAIL_KERNEL_DEBUG=1 FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md FORKTAIL_KERNEL_GUESTS=$$(nproc) \
+		FORKTAIL_KERNEL_KEPT=build/kernel-tests $(BIN)/pytest tests/kernel
 
 test-ansible: kernels ansible ## run the playbooks whole, in guests of the lab
 	$(BIN)/pytest -m ansible

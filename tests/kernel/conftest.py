@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kernel that has been built, booted once in a guest that runs every program."""
+"""Each kernel that has been built, booted once in each mode of its fork() in a guest that runs every program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.kernel.guest import Boot, boot
+from tests.kernel.boots import Boots
+from tests.kernel.guest import Boot
 from tests.kernel.report import write_report
 
 from forktail.errors import BadInput
@@ -48,27 +49,33 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def boots() -> Iterator[dict[str, Boot]]:
-    """The boots so far, by flavour; see `booted`. In the end they go to the file that FORKTAIL_KERNEL_REPORT names."""
-    found: dict[str, Boot] = {}
-    yield found
-    if (path := os.environ.get("FORKTAIL_KERNEL_REPORT")) and found:
-        Path(path).write_text(write_report(found, {flavour: find_image(flavour) for flavour in found}))
+def boots(request: pytest.FixtureRequest, initramfs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boots]:
+    """The boots that the chosen tests want. In the end they go to the page that FORKTAIL_KERNEL_REPORT names."""
+    if not shutil.which("qemu-system-x86_64"):
+        pytest.skip("qemu-system-x86_64 is not installed")
+    items = [
+        item for item in request.session.items if isinstance(item, pytest.Function) and "booted" in item.fixturenames
+    ]
+    wanted = [item.callspec.params for item in items]
+    kernels = dict.fromkeys((str(params["flavour"]), str(params["mode"])) for params in wanted)
+    images = {kernel: image for kernel in kernels if (image := find_image(kernel[0]))}
+    made = Boots(
+        images,
+        initramfs,
+        tmp_path_factory.mktemp("boots"),
+        _BOOT_SECONDS,
+        _PROGRAM_SECONDS,
+        int(os.environ.get("FORKTAIL_KERNEL_GUESTS", "1")),
+        Path(kept) if (kept := os.environ.get("FORKTAIL_KERNEL_KEPT")) else None,
+    )
+    yield made
+    made.close()
+    if (path := os.environ.get("FORKTAIL_KERNEL_REPORT")) and made.ended():
+        Path(path).write_text(write_report(made.ended(), {flavour: image for (flavour, _), image in images.items()}))
 
 
 @pytest.fixture
-def booted(flavour: str, initramfs: Path, boots: dict[str, Boot], tmp_path_factory: pytest.TempPathFactory) -> Boot:
-    if not shutil.which("qemu-system-x86_64"):
-        pytest.skip("qemu-system-x86_64 is not installed")
-    if flavour not in boots:
-        image = find_image(flavour)
-        if image is None:
-            pytest.skip(f"no {flavour} kernel is built: `forktail kernel build {flavour}{' --debug' * _DEBUG}`")
-        boots[flavour] = boot(
-            image,
-            initramfs,
-            tmp_path_factory.mktemp(flavour),
-            _BOOT_SECONDS,
-            f"seconds={_PROGRAM_SECONDS}",
-        )
-    return boots[flavour]
+def booted(flavour: str, mode: str, boots: Boots) -> Boot:
+    if find_image(flavour) is None:
+        pytest.skip(f"no {flavour} kernel is built: `forktail kernel build {flavour}{' --debug' * _DEBUG}`")
+    return boots.of((flavour, mode))

@@ -7,7 +7,11 @@ import re
 import subprocess
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
+
+from forktail.measure.child import start_child
 
 _MEMORY = "2G"
 _CPUS = ("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2")
@@ -63,6 +67,8 @@ class Boot:
 
     console: str
     seconds: float = 0
+    began: str = ""
+    """When, in UTC, to the minute."""
 
     @property
     def kernel(self) -> str:
@@ -87,6 +93,17 @@ class Boot:
         return found
 
     @property
+    def ended(self) -> bool:
+        """Whether the guest ran all its programs and told its log."""
+        return ("dmesg", "-") in self.programs
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the guest came to its end, no program failed, and the kernel had nothing to complain of."""
+        failed = any(program.failures or program.status for program in self.programs.values())
+        return self.ended and not failed and not self.complaints
+
+    @property
     def complaints(self) -> list[str]:
         found = []
         expected = False
@@ -105,8 +122,10 @@ def boot(
     arguments: str = "",
     icount: bool = False,
     memory: str = _MEMORY,
+    stop: Event | None = None,
 ) -> Boot:
-    """Run a guest to its end, or for `seconds`; it does not outlive this call. The arguments are for its /init.
+    """Run a guest to its end, for `seconds`, or until `stop`; it does not outlive this call. The arguments are for its
+    /init.
 
     With `icount` it has one CPU, and its clock counts instructions.
     """
@@ -121,14 +140,14 @@ def boot(
         *("-drive", f"file={disk},if=none,id=d0,format=raw,cache=unsafe", "-device", "virtio-blk-pci,drive=d0"),
     ]
     console = directory / "console"
+    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     began = time.monotonic()
     with console.open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = start_child(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pass
+            while process.poll() is None and time.monotonic() < began + seconds and not (stop and stop.is_set()):
+                time.sleep(0.2)
         finally:
             process.kill()
             process.wait()
-    return Boot(console.read_text(errors="replace").replace("\r", ""), time.monotonic() - began)
+    return Boot(console.read_text(errors="replace").replace("\r", ""), time.monotonic() - began, date)

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
 import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.kernel.boots import Kernel, digest_of
 from tests.kernel.guest import Boot, Program
 
 _OPTIONS = (
@@ -25,16 +24,18 @@ _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # What the kernels were tested with
 
 Written by `make test-kernel`. It builds the kernels with `--debug` unless they are in the cache, boots each in a guest
-under {accelerator}, runs every program of [tests/kernel/](../tests/kernel/) in each mode of the kernel's fork(), and
-looks through all that the kernel printed for complaints. By hand, on any kernels:
+under {accelerator} in each mode of its fork(), as many guests at once as there are CPUs, runs every program of
+[tests/kernel/](../tests/kernel/) there, and looks through all that the kernel printed for complaints. What a guest
+wrote that came to its end without any is kept in build/kernel-tests, and that guest is not booted again until its
+kernel or the programs are others. By hand, on any kernels:
 
 ```
 forktail kernel build all --debug
 FORKTAIL_KERNEL_DEBUG=1 FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md .venv/bin/pytest tests/kernel
 ```
 
-{date}, {cpus} CPUs of a {machine} host, {qemu}. A point is one sentence that a program found true or false; a
-skipped one names what the kernel lacks.
+{cpus} CPUs of a {machine} host, {qemu}. A point is one sentence that a program found true or false; a skipped one
+names what the kernel lacks.
 """
 
 
@@ -70,40 +71,49 @@ def _notes(boot: Boot) -> list[str]:
     return found
 
 
-def _section(flavour: str, boot: Boot, image: Path) -> str:
-    names = sorted({name for name, _ in boot.programs if name != "dmesg"})
-    modes = sorted({mode for name, mode in boot.programs if name != "dmesg"})
+def _section(flavour: str, boots: dict[str, Boot], image: Path) -> str:
+    """Of one kernel, by the modes in which it was booted."""
+    programs = {key: program for boot in boots.values() for key, program in boot.programs.items() if key[0] != "dmesg"}
+    names = sorted({name for name, _ in programs})
+    by_name = {name: {mode: p for (other, mode), p in programs.items() if other == name} for name in names}
     knob = _KNOBS.get(flavour, "mode")
-    by_name = {name: {mode: p for (other, mode), p in boot.programs.items() if other == name} for name in names}
-    points = sum(p.points for (name, _), p in boot.programs.items() if name != "dmesg")
-    failures = sum(len(p.failures) for (name, _), p in boot.programs.items() if name != "dmesg")
-    skipped = sum(p.skipped for (name, _), p in boot.programs.items() if name != "dmesg")
-    ended = ("dmesg", "-") in boot.programs
-    complaints = boot.complaints
+    points = sum(p.points for p in programs.values())
+    failures = sum(len(p.failures) for p in programs.values())
+    skipped = sum(p.skipped for p in programs.values())
     lines = [
         f"\n## {flavour}\n",
-        f"`{boot.kernel}`, image SHA-256 `{hashlib.sha256(image.read_bytes()).hexdigest()[:12]}`.",
+        f"`{next(iter(boots.values())).kernel}`, image SHA-256 `{digest_of([image])}`.",
         f"Of its options: {_options(image)}.\n",
-        f"{points - failures - skipped} points passed, {failures} failed, {skipped} were skipped;",
-        f"the guest {'came to its end' if ended else 'did not come to its end'} after {boot.seconds:.0f} s.",
-        f"The kernel complained {len(complaints)} times.\n",
-        f"| Program: passed / failed / skipped | {' | '.join(f'{knob} {mode}' for mode in modes)} |",
-        "|---" * (1 + len(modes)) + "|",
-        *(_row(name, by_name[name], modes) for name in names),
+        f"{points - failures - skipped} points passed, {failures} failed, {skipped} were skipped.\n",
+        *(_ending(f"{knob} {mode}", boot) for mode, boot in boots.items()),
+        f"\n| Program: passed / failed / skipped | {' | '.join(f'{knob} {mode}' for mode in boots)} |",
+        "|---" * (1 + len(boots)) + "|",
+        *(_row(name, by_name[name], list(boots)) for name in names),
     ]
-    if remarks := _notes(boot) + complaints:
+    if remarks := [line for boot in boots.values() for line in _notes(boot) + boot.complaints]:
         lines += ["\n```", *remarks, "```"]
     return "\n".join(lines) + "\n"
 
 
-def write_report(boots: dict[str, Boot], images: dict[str, Path | None]) -> str:
-    """A page of Markdown about some boots, by flavour."""
+def _ending(mode: str, boot: Boot) -> str:
+    """A line of the list of boots."""
+    end = "came to its end" if boot.ended else "did not come to its end"
+    complaints = len(boot.complaints)
+    return (
+        f"- `{mode}`, {boot.began}: the guest {end} after {boot.seconds:.0f} s; "
+        f"the kernel complained {complaints} {'time' if complaints == 1 else 'times'}."
+    )
+
+
+def write_report(boots: dict[Kernel, Boot], images: dict[str, Path]) -> str:
+    """A page of Markdown about some boots; the images are those of the flavours."""
     qemu = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True).stdout
     head = _HEAD.format(
         accelerator="TCG",
-        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         cpus=os.cpu_count(),
         machine=platform.machine(),
         qemu=qemu.splitlines()[0].split(" (")[0],
     )
-    return head + "".join(_section(flavour, boots[flavour], image) for flavour in boots if (image := images[flavour]))
+    flavours = dict.fromkeys(flavour for flavour, _ in boots)
+    by_mode = {flavour: {mode: boot for (of, mode), boot in boots.items() if of == flavour} for flavour in flavours}
+    return head + "".join(_section(flavour, by_mode[flavour], images[flavour]) for flavour in flavours)
