@@ -20,6 +20,7 @@ SUMMARY_SCHEMA = "forktail.summary/1"
 PLAN_SCHEMA = "forktail.plan/1"
 SWEEP_SCHEMA = "forktail.sweep/1"
 COMPARISON_SCHEMA = "forktail.comparison/1"
+CLIENT_SCHEMA = "forktail.client/1"
 
 WORKLOAD = "workload.toml"
 ENVIRONMENT = "environment.json"
@@ -31,6 +32,7 @@ PROBE = "probe.json"
 MANIFEST = "run.json"
 SERVER = "server"
 PEER = "generator"
+CLIENT = "client.json"
 QUERIES = "queries.parquet"
 EVENTS = "events.parquet"
 SUMMARY = "summary.json"
@@ -40,7 +42,7 @@ SWEEP = "sweep.json"
 RUNS = "runs"
 
 RAW_FILES = (WORKLOAD, ENVIRONMENT, INFO, QUERY_LOG, LOAD, EVENT_LOG, PROBE, MANIFEST)
-"""Of these a run whose generator is a closed loop has no query log."""
+"""Of these a run whose generator is a closed loop has no query log; one whose load has another host has CLIENT too."""
 
 PARTIAL_SUFFIX = ".partial"
 

@@ -109,6 +109,11 @@ class Load(_Section):
         default="forktail-load", description="the others are closed loops, which send when a reply has come"
     )
     path: str = Field(default="", description="the program of a generator of others; empty: its own on PATH")
+    host: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9.-]+(:[0-9]{1,5})?)?$",
+        description="where `forktail client` sends the load from, as in '10.0.0.2:7401'; empty: the server's host",
+    )
     rate: int = Field(
         default=10_000,
         ge=0,
@@ -139,12 +144,17 @@ class Load(_Section):
     def faults(self, keys: int) -> list[str]:
         """What the generator cannot do, a sentence each; `keys` is how many are filled in."""
         faults = []
+        if self.host and self.closed_loop:
+            faults.append(
+                f"load.host is set, but {self.generator} sends from the server's host: only forktail-load can"
+            )
         if not self.closed_loop:
             if self.rate == 0:
                 faults.append("load.rate is 0, but forktail-load needs a rate")
             if self.path:
                 faults.append("load.path is set, but forktail-load is a part of forktail: leave load.path empty")
             return faults
+
         ours = {"arrivals": "constant", "writes": "overwrite", "spin": 0}
         if self.generator == "redis-benchmark":
             ours["keys"] = "uniform"

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from forktail.analysis.attribute import PARTS
-from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.classify import AMBIGUOUS, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.mechanism import DEFAULT, fork_text, mechanism_name, terms
 from forktail.analysis.quantity import count_text, size_text, time_text
@@ -28,7 +28,7 @@ from forktail.analysis.window import Snapshot
 Int64 = npt.NDArray[np.int64]
 
 # Okabe and Ito's palette, told apart by colour-blind readers too.
-COLOURS = {NORMAL: "#0072B2", SNAPSHOT: "#D55E00", WARMUP: "#999999"}
+COLOURS = {NORMAL: "#0072B2", SNAPSHOT: "#D55E00", WARMUP: "#999999", AMBIGUOUS: "#CC79A7"}
 _PART_COLOURS = {
     "client_lag": "#000000",
     "fork": "#D55E00",
@@ -188,7 +188,7 @@ def _overview(axes: Axes, result: Result) -> None:
     axes.set_xlim(0, (int(queries.intended_ns[-1]) - origin) / 1e9)
     axes.set_xlabel("arrival, seconds since the load began")
     axes.set_ylabel("latency")
-    present = [name for name in (NORMAL, SNAPSHOT, WARMUP) if (result.classes == name).any()]
+    present = [name for name in (NORMAL, SNAPSHOT, WARMUP, AMBIGUOUS) if (result.classes == name).any()]
     handles: list[Line2D | Patch] = [Patch(color=COLOURS[name], label=_class_name(name)) for name in present]
     handles += [
         Line2D([], [], color="#444444", lw=1.5, label="p99"),
@@ -259,7 +259,7 @@ def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
     if flight:
         edges = [(ns - fork.start_ns) / 1e6 for ns in (fork.fork_end_ns, flight.end_ns)]
         axes.axvspan(*edges, color=_FLIGHT, lw=0, zorder=0)
-    for name in (NORMAL, WARMUP, SNAPSHOT):
+    for name in (NORMAL, WARMUP, SNAPSHOT, AMBIGUOUS):
         chosen = rows[result.classes[rows] == name]
         axes.plot(
             (queries.intended_ns[chosen] - fork.start_ns) / 1e6,

@@ -81,7 +81,7 @@ def derive(run: Run) -> Result:
     last_ns = max(run.marks.load_end_ns, int(queries.intended_ns[-1]) if len(queries) else 0)
     forks = snapshots(run.events, last_ns)
     windows = [(fork.start_ns, fork.end_ns) for fork in forks]
-    classes = classify(queries.intended_ns, windows, run.marks.warmup_end_ns)
+    classes = classify(queries.intended_ns, windows, run.marks.warmup_end_ns, run.clock.error_ns if run.clock else 0)
     of_intervals = run.closed.classes(windows, run.marks.warmup_end_ns) if run.closed else np.empty(0, dtype=np.uint8)
     ok = queries.status == OK
     sorted_ns, sorted_lag_ns = {}, {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forktail import rundir
+from forktail.analysis.clock import ClientClock, move, read_client
 from forktail.analysis.closedload import ClosedLoad, read_closed_load
 from forktail.analysis.eventlog import EventLog, read_event_log
 from forktail.analysis.quantity import count_text
@@ -45,6 +46,10 @@ class Run:
     events: EventLog
     closed: ClosedLoad | None = None
     """What a closed loop told of its load; None where the generator is forktail-load."""
+    client: Document | None = None
+    """What the host told of itself that sent the load; None where that was the server's."""
+    clock: ClientClock | None = None
+    """Its clock, by which the times of `queries` were moved."""
 
     @property
     def server(self) -> Document:
@@ -76,7 +81,8 @@ class Run:
         """The load in a few words, as in "10,000 queries/s over 50 connections"."""
         over = f"over {count_text(self.queries.connections)} connections"
         if self.closed is None:
-            return f"{count_text(self.queries.rate)} queries/s {over}"
+            place = f" from {self.client.get('host')}" if self.client else ""
+            return f"{count_text(self.queries.rate)} queries/s {over}{place}"
         limit = number(self.load, "rate_wanted")
         rate = f"at most {count_text(limit)} queries/s" if limit else "as fast as replies come"
         return f"{self.closed.generator}, closed loop, {rate} {over}"
@@ -106,6 +112,11 @@ def read_run(path: Path) -> Run:
     """Read a run directory; every fault is a BadInput that names the file and the mend."""
     manifest = rundir.check(path)
     closed = read_closed_load(path / rundir.LOAD)
+    queries = no_queries(closed.connections) if closed else read_query_log(path / rundir.QUERY_LOG)
+    client, clock = None, None
+    if section(manifest, "load").get("host"):
+        client, clock = read_client(path / rundir.CLIENT)
+        queries = move(queries, clock)
     return Run(
         path=path,
         manifest=manifest,
@@ -115,9 +126,11 @@ def read_run(path: Path) -> Run:
         environment=rundir.read_json(path / rundir.ENVIRONMENT),
         info=_info(path / rundir.INFO),
         workload=_text(path / rundir.WORKLOAD),
-        queries=no_queries(closed.connections) if closed else read_query_log(path / rundir.QUERY_LOG),
+        queries=queries,
         events=read_event_log(path / rundir.EVENT_LOG),
         closed=closed,
+        client=client,
+        clock=clock,
     )
 
 

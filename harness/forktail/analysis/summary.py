@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from forktail.analysis.answer import answer, excess_shares, tail_parts
 from forktail.analysis.attribute import CAUSES, PARTS
-from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.classify import AMBIGUOUS, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.eventlog import Kind
 from forktail.analysis.mechanism import REASONS, copy_threads, fork_text, mechanism_name
@@ -233,6 +233,7 @@ def _queries(result: Result) -> dict[str, Any]:
         CLASSES[NORMAL]: _class(result, NORMAL) | _caught(result),
         CLASSES[SNAPSHOT]: _class(result, SNAPSHOT),
         CLASSES[WARMUP]: {"count": int((result.classes == WARMUP).sum())},
+        CLASSES[AMBIGUOUS]: {"count": int((result.classes == AMBIGUOUS).sum())},
         "whole_run": None,
     }
 
@@ -254,6 +255,7 @@ def _intervals(result: Result, closed: ClosedLoad) -> dict[str, Any]:
         CLASSES[NORMAL]: of(NORMAL) | {"caught_by_fork": None, "max_of_others_us": None},
         CLASSES[SNAPSHOT]: of(SNAPSHOT),
         CLASSES[WARMUP]: {"count": int(closed.counts[result.interval_classes == WARMUP].sum())},
+        CLASSES[AMBIGUOUS]: {"count": 0},
         "whole_run": {"count": closed.completed} | {f"{key}_us": value for key, value in closed.whole().items()},
     }
 
@@ -275,6 +277,7 @@ def _closed_load(result: Result, closed: ClosedLoad) -> dict[str, Any]:
     return {
         "generator": closed.generator,
         "version": closed.version,
+        "host": None,
         "closed_loop": True,
         "text": result.run.load_text,
         "notes": closed.notes,
@@ -303,6 +306,7 @@ def _load(result: Result) -> dict[str, Any]:
     return {
         "generator": "forktail-load",
         "version": result.run.manifest.get("forktail"),
+        "host": _client(result),
         "closed_loop": False,
         "text": result.run.load_text,
         "notes": [],
@@ -314,6 +318,20 @@ def _load(result: Result) -> dict[str, Any]:
         "rate_error": number(load, "rate_error"),
         "connections": result.run.queries.connections,
         "cost": dict(section(load, "cost")),
+    }
+
+
+def _client(result: Result) -> dict[str, Any] | None:
+    """The host that sent the load, and how well its clock is known; None where that was the server's."""
+    told, clock = result.run.client, result.run.clock
+    if told is None or clock is None:
+        return None
+    return {
+        **{name: told.get(name) for name in ("host", "address", "kernel", "cpu")},
+        "pings": clock.pings,
+        "round_trip_us": us(clock.round_trip_ns),
+        "error_us": us(clock.error_ns),
+        "drift_ppm": round(clock.drift * 1e6, 3),
     }
 
 

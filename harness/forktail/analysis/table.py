@@ -102,6 +102,7 @@ def _facts(document: dict[str, Any]) -> list[str]:
         lines += _closed_loop(document)
     else:
         lines += _open_loop(load)
+        lines += _client(document)
     lines.append(f"kernel events   {count_text(events['emitted'])}, {count_text(events['dropped'])} lost")
     return lines
 
@@ -126,6 +127,15 @@ def _open_loop(load: dict[str, Any]) -> list[str]:
         f"+ {count_text(load['lost'] + load['in_flight'])} unanswered"
     )
     return [f"send lag        {lag}", f"queries         {fates}"]
+
+
+def _client(document: dict[str, Any]) -> list[str]:
+    told = document["load"]["host"]
+    if told is None:
+        return []
+    ambiguous = document["queries"]["ambiguous"]["count"]
+    known = _time(told["error_us"])
+    return [f"load from       {told['host']}, its clock known to {known}: {count_text(ambiguous)} queries ambiguous"]
 
 
 def _flight_facts(flight: dict[str, Any] | None) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forktail.analysis.attribute import STALLS, Stalls
-from forktail.analysis.classify import CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.classify import AMBIGUOUS, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.mechanism import doubts, failed, not_proved
 from forktail.analysis.quantity import count_text, share_text, size_text, time_text
@@ -32,6 +32,7 @@ LAG_SHARE_INVALID, LAG_INVALID_NS, LAG_INVALID_EMULATED_NS = 0.10, 1_000_000, 5_
 """The wider bound is for normal queries under emulation, whose times are no result anyway: there an idle guest's wakeup
 passes through the host's scheduler (docs/lab.md)."""
 LAG_SHARE_WARNING, LAG_WARNING_NS = 0.01, 100_000
+AMBIGUOUS_SHARE = 0.01
 FEW_QUERIES = 1000
 WEAK_LABELS = ("approximate", "per VMA")
 """Labels of probes that tell when something happened, but not exactly how often."""
@@ -81,7 +82,18 @@ def _open_loop_doubts(result: Result) -> Iterator[str]:
     yield from _warmup_faults(result)
     yield from _rate(result, RATE_WARNING, RATE_INVALID)
     yield from _somewhat_late(result)
+    yield from _clocks_apart(result)
     yield from _few(result)
+
+
+def _clocks_apart(result: Result) -> Iterator[str]:
+    clock = result.run.clock
+    ambiguous = int((result.classes == AMBIGUOUS).sum())
+    if clock and ambiguous > AMBIGUOUS_SHARE * len(result.sorted_ns[SNAPSHOT]):
+        yield (
+            f"The clock of the load's host is known to {time_text(clock.error_ns)} only, so {count_text(ambiguous)} "
+            "queries near a window's edges are in no class: bring the hosts nearer, or keep their network idle."
+        )
 
 
 def _closed_loop(result: Result, closed: ClosedLoad) -> Iterator[str]:

@@ -10,6 +10,7 @@ import typer
 import forktail
 from forktail.cli.abridge import abridge
 from forktail.cli.baseline import app as baseline
+from forktail.cli.client import client
 from forktail.cli.compare import EPILOG, compare
 from forktail.cli.console import new_app
 from forktail.cli.doctor import doctor
@@ -30,6 +31,7 @@ app.command(epilog="Example: forktail sweep workloads/quick.toml --set sweep.rep
 app.command(name="report", epilog="Example: forktail report results/20260131T120000-quick")(report_run)
 app.command(epilog=EPILOG)(compare)
 app.command(epilog="Example: forktail abridge results/20260131T120000-fork-by-size-sweep results/reference")(abridge)
+app.command(epilog="Example: forktail client --bind 10.0.0.2")(client)
 app.command(epilog="Example: forktail doctor --json")(doctor)
 app.add_typer(kernel, name="kernel")
 app.add_typer(lab, name="lab")

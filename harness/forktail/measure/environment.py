@@ -62,15 +62,20 @@ def kernel() -> dict[str, Any]:
     }
 
 
+def cpu_model() -> str:
+    """What the CPU calls itself."""
+    model = re.search(r"^model name\s*:\s*(.*)$", read_text("/proc/cpuinfo") or "", re.MULTILINE)
+    return model[1] if model else platform.processor()
+
+
 def _cpu() -> dict[str, Any]:
     info = read_text("/proc/cpuinfo") or ""
-    model = re.search(r"^model name\s*:\s*(.*)$", info, re.MULTILINE)
     vulnerabilities = Path("/sys/devices/system/cpu/vulnerabilities")
     mitigations = {path.name: read_text(path) for path in sorted(vulnerabilities.glob("*"))}
     no_turbo = read_text("/sys/devices/system/cpu/intel_pstate/no_turbo")
     boost = read_text("/sys/devices/system/cpu/cpufreq/boost")
     return {
-        "model": model[1] if model else platform.processor(),
+        "model": cpu_model(),
         "online": read_text("/sys/devices/system/cpu/online"),
         "usable": sorted(os.sched_getaffinity(0)),
         "numa_nodes": read_text("/sys/devices/system/node/online"),
@@ -163,7 +168,7 @@ def environment(directory: Path) -> dict[str, Any]:
     }
 
 
-def deviations(recorded: dict[str, Any]) -> list[str]:
+def deviations(recorded: dict[str, Any], load_is_here: bool = True) -> list[str]:
     """Sentences about settings that differ from what a comparable measurement pins, each with its mend."""
     settings, memory, cpu = recorded["settings"], recorded["memory"], recorded["cpu"]
     found = []
@@ -182,9 +187,12 @@ def deviations(recorded: dict[str, Any]) -> list[str]:
         found.append("NUMA balancing unmaps pages at random: `sysctl kernel.numa_balancing=0`.")
     if cpu["governor"] not in (None, "performance"):
         found.append(f"The CPU governor is {cpu['governor']}: `cpupower frequency-set -g performance`.")
-    if len(cpu["usable"]) < 4:
+    if len(cpu["usable"]) < (4 if load_is_here else 3):
+        sharing = (
+            "the server, its snapshot child and the generator" if load_is_here else "the server and its snapshot child"
+        )
         found.append(
-            f"{len(cpu['usable'])} CPUs are shared by the server, its snapshot child and the generator: "
+            f"{len(cpu['usable'])} CPUs are shared by {sharing}: "
             "part of the snapshot's latency is waiting for a CPU, which a larger host does not show."
         )
     lab = recorded["lab"]

@@ -56,4 +56,4 @@ def start_load(workload: Workload, server: Server, directory: Path, keys_per_s: 
         return Memtier(workload, server, directory / rundir.PEER)
     if name == redis_benchmark.NAME:
         return RedisBenchmark(workload, server, directory / rundir.PEER, keys_per_s)
-    return Load(workload, server.port, directory / rundir.QUERY_LOG)
+    return Load(workload, server.port, directory)

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forktail import rundir
 from forktail.measure.native import Native
 from forktail.measure.server import ADDRESS
 from forktail.workload import Workload
@@ -15,6 +18,8 @@ NAME = "forktail-load"
 REALTIME_PRIORITY = 10
 _FILL_SECONDS_PER_KEY = 1 / 2_000
 _DRAIN_MS = 10_000
+_LOG_SECONDS_PER_QUERY = 24 / 2_000_000
+"""From another host its records come over the network, at 2 MB a second at least."""
 _KEY_NAMES = {"memtier_benchmark": "memtier", "redis-benchmark": "redis-benchmark"}
 """Which keys a load of another generator will ask for."""
 
@@ -50,17 +55,16 @@ def fill(workload: Workload, port: int, on_keys: Callable[[int], None]) -> dict[
 class Load:
     """The open-loop load at work: `start_ns` is the schedule's origin, `summary` what it said at its end."""
 
-    def __init__(self, workload: Workload, port: int, log: Path) -> None:
+    def __init__(self, workload: Workload, port: int, directory: Path) -> None:
         load = workload.load
         run = workload.run
         self.start_ns = 0
+        self._rate = load.rate
         self.completed = 0
         self.summary: dict[str, Any] = {}
         # The log must hold the longest run that can be: up to the limit, and the cool-down behind it.
         longest_ns = run.warm_up + run.limit + run.cool_down
         arguments = [
-            "run",
-            f"--host={ADDRESS}",
             f"--port={port}",
             *_values(workload),
             f"--rate={load.rate}",
@@ -74,7 +78,7 @@ class Load:
             f"--ratio={load.set_get}",
             f"--drain-ms={_DRAIN_MS}",
             f"--spin-us={load.spin // 1000}",
-            f"--log={log}",
+            f"--log={directory / rundir.QUERY_LOG}",
         ]
         if load.writes == "insert":
             arguments.append("--insert")
@@ -82,7 +86,12 @@ class Load:
             arguments.append(f"--fifo={REALTIME_PRIORITY}")
         if load.cpu >= 0:
             arguments.append(f"--cpu={load.cpu}")
-        self.program = Native(NAME, arguments, self._on_event)
+        if load.host:
+            bridge = [sys.executable, "-m", "forktail.measure.remote_load"]
+            there = [f"--client={load.host}", f"--clock={directory / rundir.CLIENT}"]
+            self.program = Native(NAME, [*there, *arguments], self._on_event, bridge)
+        else:
+            self.program = Native(NAME, ["run", f"--host={ADDRESS}", *arguments], self._on_event)
 
     def _on_event(self, event: dict[str, Any]) -> None:
         match event["event"]:
@@ -100,5 +109,6 @@ class Load:
     def stop(self) -> dict[str, Any]:
         """Schedule nothing more, drain, and return the summary (docs/formats.md, `load.json`)."""
         self.program.say("stop")
-        self.program.wait(_DRAIN_MS / 1000 + 60)
+        records = self._rate * (time.monotonic_ns() - self.start_ns) / 1e9
+        self.program.wait(_DRAIN_MS / 1000 + 60 + records * _LOG_SECONDS_PER_QUERY)
         return self.summary

@@ -38,7 +38,10 @@ class Native(Program):
         name: str,
         arguments: Sequence[str | os.PathLike[str]],
         on_event: Callable[[dict[str, Any]], None],
+        program: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
+        """`program` is what speaks for it where it runs on another host."""
+
         def on_line(line: bytes) -> None:
             try:
                 event = json.loads(line)
@@ -46,4 +49,4 @@ class Native(Program):
                 raise RunFailed(f"{name} wrote a line that is not JSON ({line[:80]!r}): {error}.") from error
             on_event(event)
 
-        super().__init__(name, [find_native(name), *arguments], on_line)
+        super().__init__(name, [*(program or [find_native(name)]), *arguments], on_line)

@@ -16,6 +16,7 @@ from forktail.measure.generator import find_generator
 from forktail.measure.mechanism import check_mechanism
 from forktail.measure.native import find_native
 from forktail.measure.proc import memory_bytes
+from forktail.measure.remote_load import ask_about
 from forktail.units import format_size
 from forktail.workload import Workload
 
@@ -92,11 +93,17 @@ def cpu_list(workload: Workload) -> set[int]:
 def check_cpus(workload: Workload) -> None:
     usable = os.sched_getaffinity(0)
     wanted = cpu_list(workload)
-    if workload.load.cpu >= 0:
+    if workload.load.cpu >= 0 and not workload.load.host:
         wanted = wanted | {workload.load.cpu}
     if not wanted <= usable:
         names = ", ".join(map(str, sorted(wanted - usable)))
         raise BadInput(f"server.cpus and load.cpu name CPU {names}, but usable are {sorted(usable)}.")
+
+
+def check_host(workload: Workload) -> None:
+    """See that the host that is to send the load answers, and runs this forktail."""
+    if workload.load.host:
+        ask_about(workload.load.host)
 
 
 def check_fork() -> None:
@@ -116,6 +123,7 @@ def preflight(workload: Workload, directory: Path) -> None:
         lambda: check_disk(workload, directory),
         lambda: check_port(workload),
         lambda: check_cpus(workload),
+        lambda: check_host(workload),
     ]
     faults: list[ForktailError] = []
     for check in checks:

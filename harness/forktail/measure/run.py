@@ -23,6 +23,7 @@ from forktail.measure.mechanism import Mechanism, fork_mechanism
 from forktail.measure.preflight import preflight
 from forktail.measure.probe import REQUIRED, Probe
 from forktail.measure.progress import Progress
+from forktail.measure.remote_load import ask_about
 from forktail.measure.server import Server
 from forktail.workload import Workload, workload_toml
 
@@ -218,7 +219,8 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
     with ExitStack() as stack:
         # Entered before the server and so left after it: its cgroup goes when nobody is in it.
         mechanism = stack.enter_context(fork_mechanism(recorded["kernel"]["flavour"], workload.snapshot))
-        server = Server(workload, (partial / rundir.SERVER).resolve(), mechanism.cgroup)
+        address = ask_about(workload.load.host)["seen_from"] if workload.load.host else ""
+        server = Server(workload, (partial / rundir.SERVER).resolve(), mechanism.cgroup, address)
         stack.callback(server.end)
         server.wait_until_ready()
         mechanism.adopt(server.pid)
@@ -286,7 +288,11 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
             "before": before,
             "after": after,
         },
-        "load": {"generator": workload.load.generator, "closed_loop": workload.load.closed_loop},
+        "load": {
+            "generator": workload.load.generator,
+            "closed_loop": workload.load.closed_loop,
+            "host": workload.load.host or None,
+        },
         "info": _kept_info(last),
-        "warnings": [*deviations(recorded), *_fewer_threads(workload, threads)],
+        "warnings": [*deviations(recorded, load_is_here=not workload.load.host), *_fewer_threads(workload, threads)],
     }

@@ -58,15 +58,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def configuration(workload: Workload, program: EngineProgram, port: int, directory: Path) -> str:
-    """The server's configuration file: everything that moves a snapshot or a query is pinned."""
+def configuration(workload: Workload, program: EngineProgram, port: int, directory: Path, address: str = "") -> str:
+    """The server's configuration file: everything that moves a snapshot or a query is pinned.
+
+    It also listens on `address`, where one is given, for a load from another host.
+    """
     yes_no = {True: "yes", False: "no"}
     lines = (
         program.directives(workload.server.chosen_threads)
         | {
-            "bind": ADDRESS,
+            "bind": f"{ADDRESS} {address}".strip() if address != ADDRESS else ADDRESS,
             "port": str(port),
-            "protected-mode": "yes",
+            "protected-mode": yes_no[address in ("", ADDRESS)],
             "daemonize": "no",
             "dir": f'"{directory}"',
             "dbfilename": "dump.rdb",
@@ -92,10 +95,13 @@ def configuration(workload: Workload, program: EngineProgram, port: int, directo
 class Server:
     """A server that this harness started: `directory` holds its configuration, log and RDB.
 
-    It is in `cgroup`, where one is given, before it runs. EnvironmentLacks where it cannot be put there.
+    It is in `cgroup`, where one is given, before it runs. EnvironmentLacks where it cannot be put there. Where
+    `address` is given, clients of other hosts reach it there.
     """
 
-    def __init__(self, workload: Workload, directory: Path, cgroup: MemoryCgroup | None = None) -> None:
+    def __init__(
+        self, workload: Workload, directory: Path, cgroup: MemoryCgroup | None = None, address: str = ""
+    ) -> None:
         self.program = find_program(workload)
         self.path = self.program.path
         self.directory = directory
@@ -105,7 +111,9 @@ class Server:
         cpus = parse_cpus(workload.server.cpus) if workload.server.cpus else None
         configuration_file = directory / "redis.conf"
         directory.mkdir()
-        configuration_file.write_text(configuration(workload, self.program, self.port, directory), encoding="utf-8")
+        configuration_file.write_text(
+            configuration(workload, self.program, self.port, directory, address), encoding="utf-8"
+        )
 
         with ExitStack() as stack:
             entrance = stack.enter_context(cgroup.procs.open("wb", buffering=0)) if cgroup else None
