@@ -16,6 +16,7 @@ from forktail.lab.host import LabHost, Owner, record_host
 from forktail.lab.image import Image
 from forktail.lab.kernel import LabKernel
 from forktail.lab.machine import Machine
+from forktail.lab.network import Place
 
 
 @pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.name)
@@ -44,7 +45,14 @@ def _inventory(ansible: Ansible, **environment: str) -> dict[str, dict[str, obje
 def test_the_lab_is_an_inventory_before_anything_is_up(ansible: Ansible) -> None:
     found = _inventory(ansible)
     assert found["lab"]["hosts"] == ["lab1", "lab2"]
-    assert found["servers"]["children"] == ["lab"]
+    assert found["servers"]["hosts"] == ["lab1", "lab2"]
+    assert "hosts" not in found.get("clients", {})
+
+
+def test_hosts_of_the_lab_that_only_send_the_load(ansible: Ansible) -> None:
+    found = _inventory(ansible, FORKTAIL_LAB_HOSTS="one", FORKTAIL_LAB_CLIENTS="two")
+    assert found["lab"]["hosts"] == ["one", "two"]
+    assert (found["servers"]["hosts"], found["clients"]["hosts"]) == (["one"], ["two"])
 
 
 def test_a_host_of_the_lab_tells_how_it_is_reached(
@@ -58,12 +66,13 @@ def test_a_host_of_the_lab_tells_how_it_is_reached(
     owner = Owner(os.getpid(), ticks)
     disk = tmp_path / "disk.img"
     disk.touch()
-    record_host(LabHost("one", kernel, Machine(), accelerator, Image(tmp_path), disk, 4711, owner))
+    record_host(LabHost("one", kernel, Machine(), accelerator, Image(tmp_path), disk, 4711, Place(3), owner))
     found = _inventory(ansible, FORKTAIL_LAB_HOSTS="one,two")
     variables = found["_meta"]["hostvars"]
     assert isinstance(variables, dict)
     assert variables["one"]["ansible_port"] == 4711
     assert variables["one"]["forktail_emulated"] is True
+    assert variables["one"]["forktail_load_address"] == "10.77.0.3"
     assert f"UserKnownHostsFile={tmp_path}/known_hosts" in variables["one"]["ansible_ssh_common_args"]
     assert "ansible_port" not in variables["two"]
 
@@ -77,6 +86,27 @@ def _image(directory: Path) -> Path:
     path = directory / "bzImage"
     path.write_bytes(head)
     return path
+
+
+@pytest.mark.parametrize(
+    ("servers", "clients", "at_once", "sentence"),
+    [
+        ("a,b,c", "d,e", 0, "The group clients has 2 hosts for 3 servers: give each server one of its own"),
+        ("a,b", "b,c", 0, "b is in clients and in servers: take it out of one of them."),
+        ("a,b,c", "d,e", 1, "No workload is given"),
+        ("a,b", "c,d", 0, "No workload is given"),
+    ],
+)
+def test_clients_are_as_many_as_servers_at_work(
+    ansible: Ansible, tmp_path: Path, servers: str, clients: str, at_once: int, sentence: str
+) -> None:
+    inventory = tmp_path / "hosts.json"
+    groups = {name: {"hosts": dict.fromkeys(hosts.split(","))} for name, hosts in
+              (("servers", servers), ("clients", clients))}  # fmt: skip
+    inventory.write_text(json.dumps({"all": {"children": groups, "vars": {"forktail_runs_at_once": at_once}}}))
+    code, output = ansible("ansible-playbook", "-i", inventory, "playbooks/sweep.yml").finish(120)
+    assert code == 2, output
+    assert sentence in " ".join(output.split())
 
 
 @pytest.mark.parametrize(

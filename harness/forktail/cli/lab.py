@@ -91,6 +91,7 @@ def _host_json(host: LabHost) -> dict[str, Any]:
         "machine": asdict(host.machine),
         "disk": str(host.disk),
         "port": host.port,
+        "address": host.place.address,
         "key": str(host.image.key),
         "ssh_options": ssh_options(host.image),
         "owner": host.owner.pid if host.owner else None,

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +93,8 @@ class Seat:
     port: int
     """Kept unless another process has taken it meanwhile."""
     arguments: str = ""
+    network: Sequence[str] = ()
+    """QEMU's options for the lab's network."""
 
 
 def start_ticks(pid: int) -> int | None:
@@ -130,6 +132,7 @@ def start_guest(
             port,
             keeps_disk=seat is not None,
             arguments=seat.arguments if seat else "",
+            network=seat.network if seat else (),
         )
         # No process may be started and then not be accounted for.
         with console.open("wb") as output, undisturbed():

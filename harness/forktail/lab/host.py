@@ -26,13 +26,14 @@ from forktail.lab.guest import Guest, Seat, start_guest, start_ticks
 from forktail.lab.image import Image
 from forktail.lab.kernel import LabKernel, build_of
 from forktail.lab.machine import Machine, accelerator_name, check_host_memory
+from forktail.lab.network import Place, next_place
 from forktail.lab.outfit import fit_out
 from forktail.lab.remote import tell as tell_guest
 from forktail.measure.server import free_port
 
-_SCHEMA = "forktail.lab-host/1"
+_SCHEMA = "forktail.lab-host/2"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
-_SYNCED_WITHIN_S = 30.0
+_DOES_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class LabHost:
     image: Image
     disk: Path
     port: int
+    place: Place
+    """Where other hosts of the lab reach it."""
     owner: Owner | None
     """None where it stays until `forktail lab down`."""
 
@@ -76,6 +79,7 @@ class LabHost:
             "image": str(self.image.directory),
             "disk": str(self.disk),
             "port": self.port,
+            "place": self.place.number,
             "owner": vars(self.owner) if self.owner else None,
         }
 
@@ -101,6 +105,7 @@ def _read(path: Path) -> LabHost:
         image=Image(Path(document["image"])),
         disk=Path(document["disk"]),
         port=document["port"],
+        place=Place(document["place"]),
         owner=Owner(**document["owner"]) if document["owner"] else None,
     )
 
@@ -192,7 +197,8 @@ def raise_host(
             check_host_memory([machine], registry.promised_bytes())
             ground = prepare(stock, machine, tell)
             disk = _new_disk(name, ground.image)
-            host = LabHost(name, stock, machine, ground.accelerator, ground.image, disk, free_port(), owner)
+            place = next_place(other.place for other in hosts().values())
+            host = LabHost(name, stock, machine, ground.accelerator, ground.image, disk, free_port(), place, owner)
         elif host.owner and host.owner != owner:
             if host.owner.alive():
                 raise BadInput(
@@ -230,12 +236,13 @@ def boot_host(host: LabHost, kernel: LabKernel, arguments: str, tell: Tell) -> G
             registry.console_path(host.name),
             dies_with_us=False,
             on_start=lambda started: registry.record(started, ready=False),
-            seat=Seat(host.name, host.disk, host.port, arguments),
+            seat=Seat(host.name, host.disk, host.port, arguments, host.place.qemu_options(guests_directory())),
         )
         if guest.port != host.port:
             record_host(replace(host, port=guest.port))
     try:
         wait_until_up(guest)
+        tell_guest(guest, host.place.command, b"", _DOES_WITHIN_S)
         if host.owner and not host.owner.alive():
             raise RunFailed(f"Whoever {host.name} was booted for is gone.")
     except BaseException:
@@ -254,7 +261,7 @@ def _shut_down(host: LabHost) -> None:
         return
     with suppress(RunFailed):
         # Remounted read-only: all that systemd's minute of stopping units would add is their last log lines.
-        tell_guest(entry.guest, "sync; echo u > /proc/sysrq-trigger", b"", _SYNCED_WITHIN_S)
+        tell_guest(entry.guest, "sync; echo u > /proc/sysrq-trigger", b"", _DOES_WITHIN_S)
     _end_guest(entry.guest)
 
 

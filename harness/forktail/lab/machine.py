@@ -105,10 +105,12 @@ def qemu_command(
     *,
     keeps_disk: bool = False,
     arguments: str = "",
+    network: Sequence[str] = (),
 ) -> list[str]:
     """QEMU's command line: direct boot of `kernel`, SSH on a loopback port.
 
-    What is written to `disk` is thrown away unless it is kept; `arguments` are further ones of the kernel's.
+    What is written to `disk` is thrown away unless it is kept; `arguments` are further ones of the kernel's, and
+    `network` are QEMU's options for a second network.
     """
     command_line = _COMMAND_LINE + (_TICKING if machine.icount else "") + (f" {arguments}" if arguments else "")
     snapshot = "off" if keeps_disk else "on"
@@ -123,4 +125,5 @@ def qemu_command(
         "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",
         "-device", "virtio-net-pci,netdev=net,romfile=",
         "-device", "virtio-rng-pci",
+        *network,
     ]  # fmt: skip
