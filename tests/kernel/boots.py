@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kernel, booted once in each mode of its fork(): guests side by side, and none again that came to a clean end."""
+"""Each kernel, booted once in each mode of its fork(): guests side by side, and no program again that has passed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,51 @@ from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 
-from tests.kernel.guest import Boot, boot
+from tests.kernel.guest import Boot, Program, boot
 
 Kernel = tuple[str, str]
 """A flavour, and a mode of its fork()."""
 
 
+class Kept:
+    """What programs reported on a kernel in a mode, in a directory, so that hours of testing can be interrupted.
+
+    Of a guest that came to its end, and whose kernel had nothing to complain of, the programs that passed are kept, as
+    long as the kernel and they are the same.
+    """
+
+    def __init__(self, directory: Path, kernel: Kernel, image: Path, initramfs: Path) -> None:
+        root = initramfs.parent / "root"
+        # What every program runs with is a part of it.
+        common = [image, root / "init", root / "bin/busybox"]
+        place = directory / "-".join(kernel)
+        self._files = {path.name: place / f"{path.name}-{digest_of([path, *common])}.json"
+                       for path in sorted((root / "tests").iterdir())}  # fmt: skip
+
+    def read(self) -> dict[str, Program]:
+        """By name."""
+        found = {name: file for name, file in self._files.items() if file.exists()}
+        return {name: Program(**json.loads(file.read_text())) for name, file in found.items()}
+
+    def write(self, made: Boot) -> None:
+        """Keep what there is to be kept of a boot."""
+        if not made.ended or made.complaints:
+            return
+        for (name, _), program in made.programs.items():
+            if name in self._files and program.passed:
+                self._files[name].parent.mkdir(parents=True, exist_ok=True)
+                self._files[name].write_text(json.dumps(asdict(program)))
+
+    @property
+    def programs(self) -> list[str]:
+        """The names of all."""
+        return list(self._files)
+
+
 class Boots:
     """Guests that run every program of `initramfs`, each with its own directory under `directory`.
 
-    With `kept`, a directory, what a guest wrote that came to its end without a failure is read from there as long as
-    the kernel and the programs are the same, so that hours of testing can be interrupted.
+    With `kept`, a directory, they run those alone that are not kept there.
     """
 
     def __init__(
@@ -41,8 +75,6 @@ class Boots:
         self._kept = kept
         self._stop = Event()
         self._pool = ThreadPoolExecutor(at_once)
-        # The programs as they were built, not their archive: that has the times of its files in it.
-        self._programs = digest_of(sorted(path for path in (initramfs.parent / "root").rglob("*") if path.is_file()))
         self._made: dict[Kernel, Future[Boot]] = {
             kernel: self._pool.submit(self._boot, kernel, image) for kernel, image in images.items()
         }
@@ -62,18 +94,20 @@ class Boots:
 
     def _boot(self, kernel: Kernel, image: Path) -> Boot:
         flavour, mode = kernel
-        kept = None
-        if self._kept:
-            self._kept.mkdir(parents=True, exist_ok=True)
-            kept = self._kept / f"{flavour}-{mode}-{digest_of([image])}-{self._programs}.json"
-            if kept.exists():
-                return Boot(**json.loads(kept.read_text()))
+        arguments = f"modes={mode} seconds={self._program_seconds}"
+        kept = Kept(self._kept, kernel, image, self._initramfs) if self._kept else None
+        known = kept.read() if kept else {}
+        if kept and known:
+            left = [name for name in kept.programs if name not in known]
+            if not left:
+                return Boot("", kept={(name, mode): program for name, program in known.items()})
+            arguments += f" only={','.join(left)}"
         directory = self._directory / f"{flavour}-{mode}"
         directory.mkdir()
-        arguments = f"modes={mode} seconds={self._program_seconds}"
         made = boot(image, self._initramfs, directory, self._seconds, arguments, stop=self._stop)
-        if kept and made.is_clean:
-            kept.write_text(json.dumps(asdict(made)))
+        if kept:
+            kept.write(made)
+        made.kept = {(name, mode): program for name, program in known.items()}
         return made
 
 

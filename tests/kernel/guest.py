@@ -37,6 +37,10 @@ class Program:
 
     lines: list[str] = field(default_factory=list)
     status: int | None = None
+    kernel: str = ""
+    """Release and version of the kernel that it ran on."""
+    date: str = ""
+    """When that was booted, in UTC, to the minute."""
 
     @property
     def failures(self) -> list[str]:
@@ -49,6 +53,11 @@ class Program:
     @property
     def skipped(self) -> int:
         return sum(line.startswith("ok ") and "# SKIP" in line for line in self.lines)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it came to its end without a failure, and said all that it meant to."""
+        return self.status == 0 and not self.failures and self.plan == self.points
 
     @property
     def plan(self) -> int | None:
@@ -67,8 +76,10 @@ class Boot:
 
     console: str
     seconds: float = 0
-    began: str = ""
+    date: str = ""
     """When, in UTC, to the minute."""
+    kept: dict[tuple[str, str], Program] = field(default_factory=dict)
+    """The programs that it did not have to run, by name and mode, as they were reported by a guest before."""
 
     @property
     def kernel(self) -> str:
@@ -80,28 +91,22 @@ class Boot:
     @property
     def programs(self) -> dict[tuple[str, str], Program]:
         """By name and mode; the mode is 0, or what was written to use_odf or memory.async_fork."""
-        found: dict[tuple[str, str], Program] = {}
+        found = dict(self.kept)
         current: Program | None = None
         for line in self.console.splitlines():
             if not (mark := _MARK.match(line)):
                 if current:
                     current.lines.append(line)
             elif mark[1] == "begin":
-                current = found[mark[2], mark[3]] = Program()
+                current = found[mark[2], mark[3]] = Program(kernel=self.kernel, date=self.date)
             elif current:
                 current.status, current = int(mark[4] or -1), None
         return found
 
     @property
     def ended(self) -> bool:
-        """Whether the guest ran all its programs and told its log."""
-        return ("dmesg", "-") in self.programs
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the guest came to its end, no program failed, and the kernel had nothing to complain of."""
-        failed = any(program.failures or program.status for program in self.programs.values())
-        return self.ended and not failed and not self.complaints
+        """Whether the guest ran all its programs and told its log, or had nothing to run."""
+        return ("dmesg", "-") in self.programs or not self.console
 
     @property
     def complaints(self) -> list[str]:

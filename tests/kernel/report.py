@@ -26,8 +26,8 @@ _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 Written by `make test-kernel`. It builds the kernels with `--debug` unless they are in the cache, boots each in a guest
 under {accelerator} in each mode of its fork(), as many guests at once as there are CPUs, runs every program of
 [tests/kernel/](../tests/kernel/) there, and looks through all that the kernel printed for complaints. What a guest
-wrote that came to its end without any is kept in build/kernel-tests, and that guest is not booted again until its
-kernel or the programs are others. By hand, on any kernels:
+reported that came to its end without any is kept in build/kernel-tests: a program that passed there is not run again
+until the kernel or the program is another. By hand, on any kernels:
 
 ```
 forktail kernel build all --debug
@@ -80,9 +80,10 @@ def _section(flavour: str, boots: dict[str, Boot], image: Path) -> str:
     points = sum(p.points for p in programs.values())
     failures = sum(len(p.failures) for p in programs.values())
     skipped = sum(p.skipped for p in programs.values())
+    kernel = next((program.kernel for program in programs.values()), "")
     lines = [
         f"\n## {flavour}\n",
-        f"`{next(iter(boots.values())).kernel}`, image SHA-256 `{digest_of([image])}`.",
+        f"`{kernel}`, image SHA-256 `{digest_of([image])}`.",
         f"Of its options: {_options(image)}.\n",
         f"{points - failures - skipped} points passed, {failures} failed, {skipped} were skipped.\n",
         *(_ending(f"{knob} {mode}", boot) for mode, boot in boots.items()),
@@ -97,12 +98,17 @@ def _section(flavour: str, boots: dict[str, Boot], image: Path) -> str:
 
 def _ending(mode: str, boot: Boot) -> str:
     """A line of the list of boots."""
-    end = "came to its end" if boot.ended else "did not come to its end"
-    complaints = len(boot.complaints)
-    return (
-        f"- `{mode}`, {boot.began}: the guest {end} after {boot.seconds:.0f} s; "
-        f"the kernel complained {complaints} {'time' if complaints == 1 else 'times'}."
-    )
+    told = f"- `{mode}`: "
+    if boot.console:
+        complaints = len(boot.complaints)
+        told += (
+            f"booted {boot.date}; the guest {'came' if boot.ended else 'did not come'} to its end after "
+            f"{boot.seconds:.0f} s, and the kernel complained {complaints} {'time' if complaints == 1 else 'times'}"
+        )
+    if boot.kept:
+        dates = sorted({program.date for program in boot.kept.values()})
+        told += "; " * bool(boot.console) + f"{len(boot.kept)} programs of {', '.join(dates)}"
+    return told + "."
 
 
 def write_report(boots: dict[Kernel, Boot], images: dict[str, Path]) -> str:

@@ -4,10 +4,12 @@
  * nothing is left of them. The argument is how many.
  */
 #define _GNU_SOURCE
+#include <glob.h>
 #include <time.h>
 
 #include "family.h"
 #include "flight.h"
+#include "knobs.h"
 #include "pages.h"
 
 #define TABLES 4
@@ -35,11 +37,23 @@ static void read_counters(long *values)
 		values[i] = counters_read(counters[i].file, counters[i].name);
 }
 
+/* A cache keeps empty slabs, and KASAN what was freed, until the cache is shrunk. */
+static void shrink_caches(void)
+{
+	glob_t caches;
+
+	if (glob("/sys/kernel/slab/*/shrink", 0, NULL, &caches) == 0)
+		for (size_t i = 0; i < caches.gl_pathc; i++)
+			knobs_set(caches.gl_pathv[i], "1");
+	globfree(&caches);
+}
+
 /* They lag: per-CPU parts of them, tables that wait for RCU, processes that are not reaped yet. */
 static void come_back(const long *before, const char *when)
 {
 	long now = 0;
 
+	shrink_caches();
 	for (size_t i = 0; i < COUNTERS; i++) {
 		for (int tries = 0; tries < 100; tries++) {
 			now = counters_read(counters[i].file, counters[i].name);
@@ -131,6 +145,7 @@ static void storm_of_a_parent(int forks)
 
 	/* What the process, and the caches, want anyway. */
 	storm(&pages, 300);
+	shrink_caches();
 	read_counters(before);
 	long flights = flight_count("flights");
 	long aborted = flight_count("aborted");
@@ -154,6 +169,7 @@ int main(int argc, char **argv)
 
 	if (!flight_possible("a storm of forks"))
 		return tap_done();
+	shrink_caches();
 	read_counters(before);
 	pid_t pid = fork();
 
