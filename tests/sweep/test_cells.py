@@ -210,3 +210,22 @@ def test_each_fork_has_a_colour_of_its_own(three_kernels: Path) -> None:
     drawn = [bars.lines[0].get_color() for bars in left.containers]  # type: ignore[attr-defined]
     assert len(set(drawn)) == len(drawn) == 5
     assert len(right.containers) == 2
+
+
+@pytest.mark.usefixtures("plan")
+def test_figures_without_a_valid_run_say_so(tmp_path: Path) -> None:
+    from forktail.analysis.sweep.figures import FIGURES
+
+    _run(_path(tmp_path, "default", 1), 10, valid=False)
+    sweep = analyse_sweep(tmp_path / "sweep")
+    said = {
+        name: [text.get_text() for axes in draw(sweep).axes for text in axes.texts] for name, draw in FIGURES.items()
+    }
+    assert said == {
+        "tail": [
+            "No valid run tells the p99 of snapshot queries.",
+            "No valid run tells the maximum of snapshot queries.",
+        ],
+        "fork": ["No valid run tells the fork.", "No valid run tells the page-table copy inside fork."],
+        "interruptions": ["No valid run tells interruptions."],
+    }

@@ -61,6 +61,12 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
     axes.set_ylabel(label)
 
 
+def _say(axes: Axes, text: str) -> None:
+    """A sentence in place of a picture."""
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
+    axes.set_axis_off()
+
+
 def _narrow(group: str) -> str:
     """A group's label with a line for each of its parts, and two for a long one: labels stand side by side."""
     parts = group.split(", ")
@@ -71,10 +77,13 @@ def _pair(sweep: Sweep, title: str, metrics: Sequence[tuple[str, str]]) -> Figur
     figure = titled(title, subtitle(sweep), 4.6)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     for axes, (metric, label) in zip(panels, metrics, strict=True):
+        if all(cell[metric]["mean"] is None for cell in sweep.cells):
+            _say(axes, f"No valid run tells the {label}.")
+            continue
         _spreads(axes, sweep, metric, label, lambda value: time_text(value * 1000))
         log_times(axes)
-    handles, labels = panels[0].get_legend_handles_labels()
-    legend(figure, dict(zip(labels, handles, strict=True)))
+    told = [panel.get_legend_handles_labels() for panel in panels]
+    legend(figure, {label: handle for handles, labels in told for handle, label in zip(handles, labels, strict=True)})
     return figure
 
 
@@ -108,8 +117,8 @@ def interruptions(sweep: Sweep) -> Figure:
     cells = [cell for cell in sweep.cells if cell["buckets"]]
     bounds = sorted({(bucket["low_us"], bucket["high_us"]) for cell in cells for bucket in cell["buckets"]})
     if not cells:
-        axes.text(0.5, 0.5, "No interruption was seen on any kernel.", ha="center", va="center")
-        axes.set_axis_off()
+        measured = any(cell["valid_runs"] for cell in sweep.cells)
+        _say(axes, "No interruption was seen on any kernel." if measured else "No valid run tells interruptions.")
         return figure
     width = _BAR_WIDTH / len(cells)
     kernel_colours = colours(sweep.cells)
