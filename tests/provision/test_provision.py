@@ -91,7 +91,7 @@ def test_a_host_that_does_not_answer_keeps_the_others_unchanged(provision: Play)
     done = provision(PROVISION, {"servers": {"here": LOCAL, "away": away}}, "--check")
     assert done.returncode != 0
     assert "Connection refused" in said(done)
-    assert "here, away failed, did not answer, or waited for one" in said(done), done.stdout
+    assert "away, here failed, did not answer, or waited for one" in said(done), done.stdout
     assert "Check the builder" not in done.stdout
 
 
