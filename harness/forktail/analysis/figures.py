@@ -22,7 +22,7 @@ from forktail.analysis.querylog import OK
 from forktail.analysis.result import BANDS, Result
 from forktail.analysis.run import number, section
 from forktail.analysis.statistics import PERCENTS, log2_histogram, rank
-from forktail.analysis.style import styled, titled
+from forktail.analysis.style import say, styled, titled
 from forktail.analysis.window import Snapshot
 
 Int64 = npt.NDArray[np.int64]
@@ -157,9 +157,7 @@ def _intervals_over_time(result: Result, closed: ClosedLoad) -> Figure:
 
 
 def _untold(figure: Figure, text: str) -> Figure:
-    axes = figure.subplots()
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=11, transform=axes.transAxes)
+    say(figure.subplots(), text)
     return figure
 
 
@@ -365,16 +363,7 @@ def interruption_histogram(result: Result) -> Figure:
     figure = _figure(result, "Interruptions of the server by duration", 4.2 if buckets else 2.0)
     axes = figure.subplots()
     if not buckets:
-        axes.set_axis_off()
-        axes.text(
-            0.5,
-            0.5,
-            no_interruptions(result),
-            ha="center",
-            va="center",
-            fontsize=11,
-            transform=axes.transAxes,
-        )
+        say(axes, no_interruptions(result))
         return figure
     counts = [bucket["count"] for bucket in buckets]
     bars = axes.bar(range(len(buckets)), counts, color=_PART_COLOURS["interruption"], width=0.8)
@@ -414,8 +403,7 @@ def attribution_bars(result: Result) -> Figure:
     axes = figure.subplots()
     tail = result.tail
     if tail is None:
-        axes.set_axis_off()
-        axes.text(0.5, 0.5, "No snapshot query was answered.", ha="center", va="center", transform=axes.transAxes)
+        say(axes, "No snapshot query was answered.")
         return figure
     lows, highs = ("0", *BANDS), (*BANDS, "100")
     shown = [index for index in range(len(lows)) if tail.queries[index]]

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 P = ParamSpec("P")
@@ -46,3 +47,9 @@ def titled(title: str, subtitle: str, height: float) -> Figure:
     figure.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=13, fontweight="bold")
     figure.text(0.01, 1 - 0.47 / height, subtitle, fontsize=9, color="#555555")
     return figure
+
+
+def say(axes: Axes, text: str) -> None:
+    """A sentence in place of a picture."""
+    axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=11, transform=axes.transAxes)
+    axes.set_axis_off()

@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF
 from forktail.analysis.papers import GIB, Number, read_papers
 from forktail.analysis.quantity import count_text, share_text, size_text, time_text
-from forktail.analysis.style import styled, titled
+from forktail.analysis.style import say, styled, titled
 from forktail.analysis.sweep.axes import KERNEL_COLOURS, colours, legend, log_times, paler, subtitle
 from forktail.analysis.sweep.cells import Sweep
 from forktail.analysis.sweep.figures import Draw
@@ -39,6 +39,7 @@ _MARKERS = {"redis": "D", "keydb": "s"}
 _BOUNDS = {"stated": "", "about": "~ ", "below": "< ", "above": "> ", "up to": "≤ "}
 _PAPER = "P (PVLDB 2023)"
 _BLOG = "B (blog of Alibaba Cloud)"
+_NOTHING = "This sweep has no valid run\nof the kernels of this figure."
 
 Series = dict[str, list[Cell]]
 Legend = dict[str, Any]
@@ -156,7 +157,7 @@ def figure_11(sweep: Sweep) -> Figure:
     own.axes.set_xlabel("data")
     own.axes.set_ylabel("interruptions a run")
     if not series:
-        _nothing(own.axes)
+        say(own.axes, _NOTHING)
     numbers = sorted(read_papers().numbers("interruptions", [ODF, ASYNC_FORK]), key=lambda number: -number.value)
     for place, number in enumerate(numbers):
         bar = paper.axes.bar(place, number.value, 0.6, color=KERNEL_COLOURS[number.kernel])
@@ -317,7 +318,7 @@ def _finished(figure: Figure, sweep: Sweep, own: _Panel, paper: _Panel, label: s
     for panel in drawn:
         panel.finish()
     if len(drawn) == 1:
-        _nothing(own.axes)
+        say(own.axes, _NOTHING)
     elif not sweep.emulated:
         bounds = own.axes.get_ylim() + paper.axes.get_ylim()
         for panel in drawn:
@@ -326,15 +327,3 @@ def _finished(figure: Figure, sweep: Sweep, own: _Panel, paper: _Panel, label: s
         panel.tell()
     legend(figure, entries)
     return figure
-
-
-def _nothing(axes: Axes) -> None:
-    axes.text(
-        0.5,
-        0.5,
-        "This sweep has no valid run\nof the kernels of this figure.",
-        ha="center",
-        va="center",
-        transform=axes.transAxes,
-    )
-    axes.set_axis_off()

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from forktail.analysis.quantity import count_text, time_text
-from forktail.analysis.style import styled, titled
+from forktail.analysis.style import say, styled, titled
 from forktail.analysis.sweep.axes import CROWD, colours, legend, log_times, subtitle
 from forktail.analysis.sweep.cells import Sweep
 from forktail.analysis.sweep.label import fork_label, fork_labels, group_label, group_labels
@@ -61,12 +61,6 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
     axes.set_ylabel(label)
 
 
-def _say(axes: Axes, text: str) -> None:
-    """A sentence in place of a picture."""
-    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
-    axes.set_axis_off()
-
-
 def _narrow(group: str) -> str:
     """A group's label with a line for each of its parts, and two for a long one: labels stand side by side."""
     parts = group.split(", ")
@@ -78,7 +72,7 @@ def _pair(sweep: Sweep, title: str, metrics: Sequence[tuple[str, str]]) -> Figur
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     for axes, (metric, label) in zip(panels, metrics, strict=True):
         if all(cell[metric]["mean"] is None for cell in sweep.cells):
-            _say(axes, f"No valid run tells the {label}.")
+            say(axes, f"No valid run tells the {label}.")
             continue
         _spreads(axes, sweep, metric, label, lambda value: time_text(value * 1000))
         log_times(axes)
@@ -118,7 +112,7 @@ def interruptions(sweep: Sweep) -> Figure:
     bounds = sorted({(bucket["low_us"], bucket["high_us"]) for cell in cells for bucket in cell["buckets"]})
     if not cells:
         measured = any(cell["valid_runs"] for cell in sweep.cells)
-        _say(axes, "No interruption was seen on any kernel." if measured else "No valid run tells interruptions.")
+        say(axes, "No interruption was seen on any kernel." if measured else "No valid run tells interruptions.")
         return figure
     width = _BAR_WIDTH / len(cells)
     kernel_colours = colours(sweep.cells)
