@@ -5,6 +5,7 @@ where the load came from another host, whose clock is not known well enough to t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +29,11 @@ def classify(
         first = np.searchsorted(intended_ns, start, side="left")
         classes[first : np.searchsorted(intended_ns, end, side="right")] = name
 
-    edges = list(windows)
-    for start, end in edges:
+    windows = list(windows)
+    for start, end in windows:
         put(start, end, SNAPSHOT)
     if error_ns:
-        for edge in (edge for window in edges for edge in window):
+        for edge in chain.from_iterable(windows):
             put(edge - error_ns, edge + error_ns, AMBIGUOUS)
     classes[: np.searchsorted(intended_ns, warmup_end_ns, side="left")] = WARMUP
     return classes
