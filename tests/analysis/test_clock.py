@@ -49,6 +49,26 @@ def test_the_truth_lies_within_the_error(offset: int, drift: float) -> None:
     assert missed == 0
 
 
+@pytest.mark.parametrize("held", [slice(0, 70), slice(-70, None), slice(70, -70)], ids=["first", "last", "between"])
+def test_pings_held_up_for_a_while(held: slice) -> None:
+    """Without those at its ends, a line leans by what pings of a few milliseconds say."""
+    for seed in range(20):
+        pings, client, server = _pings(seed, 7 * S, 2e-5, way_ns=50_000)
+        late = np.random.default_rng(seed).integers(300_000, 2_000_000, (len(pings), 2))[held]
+        pings[held, 1:] += late[:, :1]
+        pings[held, 3:] += late[:, 1:]
+        clock = fit(pings)
+        assert abs(clock.on_server(client) - server).max() <= clock.error_ns < 3_000_000
+
+
+def test_only_the_last_pings_were_quick() -> None:
+    pings, client, server = _pings(1, 7 * S, 2e-5, way_ns=10_000)
+    pings[:-64, 1:] += 400_000
+    pings[:-64, 3:] += 10_000
+    clock = fit(pings)
+    assert abs(clock.on_server(client) - server).max() <= clock.error_ns < 1_000_000
+
+
 def test_a_way_longer_there_than_back_is_within_the_error_too() -> None:
     pings, client, server = _pings(1, 0, 0.0, way_ns=50_000)
     pings[:, 1:] += 300_000

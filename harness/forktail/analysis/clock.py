@@ -33,7 +33,8 @@ class ClientClock:
     offset_ns: float
     drift: float
     error_ns: int
-    """How far the line can be off: half a round trip, and how far from the line the kept pings lie."""
+    """How far the line can be off from the first ping to the last: by half a round trip of a ping that was kept, and
+    how far that lies from it."""
     pings: int
     round_trip_ns: int
     """The shortest."""
@@ -65,21 +66,24 @@ def fit(pings: Int64) -> ClientClock:
     weights = 1 / np.maximum(round_trips[kept], 1)
     drift, offset = np.polyfit(when[kept], offsets[kept] - base, 1, w=weights) if np.ptp(when[kept]) else (0.0, 0.0)
     off = np.abs(offsets[kept] - base - offset - drift * when[kept])
-    error = int(np.ceil((round_trips[kept] / 2 + off).max()))
+    # Both clocks being straight, it is off by no more between kept pings, and by what it leans before and after them.
+    first, last = when[kept].min(), when[kept].max()
+    outside = max(first - when.min(), when.max() - last) / max(last - first, 1)
+    error = int(np.ceil((round_trips[kept] / 2 + off).max() * (1 + 2 * outside)))
     return ClientClock(origin, base + float(offset), float(drift), error, len(pings), int(round_trips.min()))
 
 
 def _quickest(when: npt.NDArray[np.float64], round_trips: Int64) -> npt.NDArray[np.intp]:
-    """The indices of the quickest pings of each stretch of time."""
+    """The indices of the quickest pings of each stretch of time, some of the first and of the last in any case."""
     edges = np.linspace(when.min(), when.max(), _STRETCHES + 1)[1:-1]
     stretch = np.searchsorted(edges, when)
     order = np.lexsort((round_trips, stretch))
     rank = np.arange(len(order)) - np.searchsorted(stretch[order], stretch[order])
-    chosen = np.sort(order[rank < _KEPT_OF_STRETCH])
-    # A stretch whose pings were all held up on their way would only widen the error.
+    kept = rank < _KEPT_OF_STRETCH
+    # A stretch whose pings were all held up on their way would only widen the error, but both ends hold the line.
     limit = 3 * max(int(np.median(np.sort(round_trips)[: max(len(round_trips) // 10, 1)])), 1)
-    good = chosen[round_trips[chosen] <= limit]
-    return good if len(good) >= _FEWEST // 2 else chosen
+    ends = (rank == 0) & np.isin(stretch[order], [0, _STRETCHES - 1])
+    return np.sort(order[kept & (round_trips[order] <= limit) | ends])
 
 
 def read_client(path: Path) -> tuple[dict[str, object], ClientClock]:
