@@ -28,14 +28,15 @@ from forktail.measure.clock import ClockLog, translation
 from forktail.rundir import CLIENT_SCHEMA
 
 _CONNECTS_WITHIN_S = 5.0
+_ANSWERS_WITHIN_S = 10.0
 
 
 def parse_host(text: str) -> tuple[str, int]:
-    """Address and port of "10.0.0.2" or "10.0.0.2:7401"; ValueError where it is neither."""
-    address, colon, port = text.partition(":")
-    if not address or (colon and not (port.isdecimal() and 0 < int(port) < 65536)):
-        raise ValueError(f"load.host {text!r} is no ADDRESS or ADDRESS:PORT")
-    return address, int(port) if colon else PORT
+    """Address and port of "10.0.0.2" or "10.0.0.2:7401"; BadInput where there is no such port."""
+    address, _, port = text.partition(":")
+    if port and not 0 < int(port) < 65536:
+        raise BadInput(f"load.host {text} has no port between 1 and 65535: leave it out, or mend it.")
+    return address, int(port or PORT)
 
 
 def reach(host: str) -> socket.socket:
@@ -57,8 +58,14 @@ def ask_about(host: str) -> dict[str, Any]:
     EnvironmentLacks where it does not answer, BadInput where another forktail does.
     """
     with reach(host) as connection, connection.makefile("rwb") as stream:
-        _say(stream, {"ask": "about"})
-        told = _read(stream, host)
+        connection.settimeout(_ANSWERS_WITHIN_S)
+        try:
+            _say(stream, {"ask": "about"})
+            told = dict(json.loads(stream.readline()))
+        except (OSError, ValueError, TypeError) as error:
+            raise EnvironmentLacks(
+                f"load.host {host} is something else than `forktail client`, by what it answers: name where that waits."
+            ) from error
         if told.get("schema") != CLIENT_SCHEMA or told.get("forktail") != forktail.__version__:
             raise BadInput(
                 f"load.host {host} runs forktail {told.get('forktail')}, and this host {forktail.__version__}: "
