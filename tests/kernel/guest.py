@@ -106,7 +106,8 @@ class Boot:
     @property
     def ended(self) -> bool:
         """Whether the guest ran all its programs and told its log, or had nothing to run."""
-        return ("dmesg", "-") in self.programs or not self.console
+        log = self.programs.get(("dmesg", "-"))
+        return not self.console or (log is not None and log.status is not None)
 
     @property
     def complaints(self) -> list[str]:

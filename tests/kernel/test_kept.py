@@ -50,12 +50,13 @@ def test_a_program_that_passed_is_kept(tmp_path: Path, initramfs: Path) -> None:
 @pytest.mark.parametrize(
     "console",
     [
-        _WHOLE.replace("begin dmesg", "begin to say"),
+        _WHOLE.replace("begin dmesg -\nend dmesg - 0\n", ""),
+        _WHOLE.replace("end dmesg - 0\n", ""),
         _WHOLE.replace("end dmesg", "WARNING: at mm/memory.c:1\nend dmesg"),
         _WHOLE.replace("1..1", "1..2"),
         _WHOLE.replace("end storm 1 0", "end storm 1 137"),
     ],
-    ids=["cut off", "complaint", "points missing", "killed"],
+    ids=["cut off", "cut off in its log", "complaint", "points missing", "killed"],
 )
 def test_nothing_is_kept_of_a_boot_that_says_less(tmp_path: Path, initramfs: Path, console: str) -> None:
     assert _keep(tmp_path, initramfs, console).read() == {}
