@@ -95,6 +95,7 @@ def _image(directory: Path) -> Path:
         ("a,b", "b,c", 0, "b is in clients and in servers: take it out of one of them."),
         ("a,b,c", "d,e", 1, "No workload is given"),
         ("a,b", "c,d", 0, "No workload is given"),
+        ("a,b", "c,d,e", 0, "No workload is given"),
     ],
 )
 def test_clients_are_as_many_as_servers_at_work(
