@@ -36,6 +36,14 @@ class Server:
                 time.sleep(0.02)
         self.client.execute_command("DEBUG", "POPULATE", KEYS, "key", 1024)  # type: ignore[no-untyped-call]
 
+    def bgsave(self) -> None:
+        """BGSAVE, once the server has reaped the child before: its death, where a window ends, is earlier."""
+        deadline = time.monotonic() + 10
+        while self.client.info("persistence")["rdb_bgsave_in_progress"]:
+            assert time.monotonic() < deadline, "the server never reaped its child"
+            time.sleep(0.02)
+        self.client.bgsave()
+
     def close(self) -> None:
         self.client.close()
         self.process.kill()
@@ -58,7 +66,7 @@ def test_bgsave_of_100_mb(server: Server, probe: StartProbe) -> None:
     windows = 0
     while not agreed and windows < 3:
         follower.arm()
-        server.client.bgsave()
+        server.bgsave()
         fork = follower.expect("fork")
         end = follower.expect("window_end")
         windows += 1
