@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +17,8 @@ from forktail.analysis.sweep.cells import Sweep
 from forktail.analysis.sweep.label import fork_label, fork_labels, group_label, group_labels
 
 _BAR_WIDTH = 0.8
+_HATCHES = ("", "///", "...", "xxx")
+"""Of the bars of one group of cells: kernels have the colours."""
 _WIDEST_PART = 20
 """Characters in a line of a label."""
 
@@ -116,13 +119,21 @@ def interruptions(sweep: Sweep) -> Figure:
         return figure
     width = _BAR_WIDTH / len(cells)
     kernel_colours = colours(sweep.cells)
+    hatches = dict(zip(group_labels(cells), cycle(_HATCHES), strict=False))
     for place, cell in enumerate(cells):
         counts = {(bucket["low_us"], bucket["high_us"]): bucket["count"] for bucket in cell["buckets"]}
         x = np.arange(len(bounds)) + (place - (len(cells) - 1) / 2) * width
         heights = [counts.get(bound, 0) for bound in bounds]
         total = count_text(round(sum(heights)))
-        label = f"{fork_label(cell)}, {group_label(cell)}: {total} a run"
-        axes.bar(x, heights, width * 0.92, color=kernel_colours[fork_label(cell)], edgecolor="white", label=label)
+        axes.bar(
+            x,
+            heights,
+            width * 0.92,
+            color=kernel_colours[fork_label(cell)],
+            edgecolor="white",
+            hatch=hatches[group_label(cell)],
+            label=f"{fork_label(cell)}, {group_label(cell)}: {total} a run",
+        )
     axes.set_xticks(range(len(bounds)), [f"{low} to {high}" for low, high in bounds])
     axes.set_xlabel("duration, µs")
     axes.set_ylabel("interruptions a run")
