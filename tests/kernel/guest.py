@@ -65,9 +65,13 @@ class Program:
         return int(plans[0][3:]) if len(plans) == 1 else None
 
 
-# The OOM killer, which two programs provoke, shows a call trace on its way to the kill.
-_OOM_BEGINS = re.compile(r"invoked oom-killer")
-_OOM_ENDS = re.compile(r"Killed process \d+ \((victims|flights)\)")
+# From where to where a call trace, and nothing else, is what a program provokes.
+_EXPECTED = [
+    # Two fill the memory until the OOM killer ends them.
+    (re.compile(r"invoked oom-killer"), re.compile(r"Killed process \d+ \((victims|flights)\)")),
+    # One has allocations fail in fork(), and the kernel tells it where a stack is not one that was used before.
+    (re.compile(r"failures: vmalloc error: size \d+, vm_struct allocation failed"), re.compile(r"</TASK>")),
+]
 
 
 @dataclass
@@ -112,11 +116,13 @@ class Boot:
     @property
     def complaints(self) -> list[str]:
         found = []
-        expected = False
+        end: re.Pattern[str] | None = None
         for line in self.console.splitlines():
-            expected = (expected or bool(_OOM_BEGINS.search(line))) and not _OOM_ENDS.search(line)
-            if not expected and _COMPLAINT.search(line):
+            end = end or next((end for begin, end in _EXPECTED if begin.search(line)), None)
+            if _COMPLAINT.search(line) and not (end and line.endswith("Call Trace:")):
                 found.append(line)
+            if end and end.search(line):
+                end = None
         return found
 
 
