@@ -32,8 +32,9 @@ figure_3(sweep)
 # ## Figure 11: interruptions
 #
 # Calls of `copy_pmd_range` by the server after fork. On demand there is one for each 2 MiB that is written to while
-# the snapshot lasts, so nearly one for each page table; Async-fork has them only while the child still copies. Counts
-# hold under emulation; the buckets are of durations, which do not.
+# the snapshot lasts, so nearly one for each page table, unless values are of a page and more (`docs/kernels.md`);
+# Async-fork has them only while the child still copies. Counts hold under emulation; the buckets are of durations,
+# which do not.
 
 # %%
 figure_11(sweep)
