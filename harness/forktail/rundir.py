@@ -109,6 +109,13 @@ def read_json(path: Path, schema: str | None = None) -> dict[str, Any]:
     return value
 
 
+def read_plan(sweep: Path) -> dict[str, Any]:
+    """The plan of a sweep, its spare runs only as far as they were made; BadInput as of `read_json`."""
+    plan = read_json(sweep / PLAN, PLAN_SCHEMA)
+    runs = [run for run in plan["runs"] if not run.get("spare") or (sweep / RUNS / run["name"]).is_dir()]
+    return plan | {"runs": runs}
+
+
 def check(run: Path) -> dict[str, Any]:
     """Return the manifest of a whole run directory, or say in one sentence why it is none."""
     if not run.is_dir():

@@ -213,6 +213,9 @@ class Sweep(_Section):
     """What a sweep varies: each combination is a cell, measured `repeat` times with a fresh server."""
 
     repeat: int = Field(default=3, ge=1, le=1000, description="runs of each cell")
+    spare: int = Field(
+        default=0, ge=0, le=1000, description="runs of a cell beyond `repeat`, each made for one that is not valid"
+    )
     kernels: list[str] = Field(default=[], description="kernel flavours in the lab; empty: all that exist")
     noise_floor: bool = Field(default=True, description="measure the first kernel a second time, as if it were another")
     vary: dict[str, list[Any]] = Field(default={}, description="further keys and their values, as in server.size")

@@ -19,6 +19,8 @@ class _Listener:
     def begin(self, total: int, finished: int) -> None:
         self.finished_before = finished
 
+    def spare(self, run: PlannedRun) -> None: ...
+
     def run(self, run: PlannedRun) -> None: ...
 
     def end_run(self, run: PlannedRun, fault: str | None) -> None:
@@ -30,6 +32,10 @@ def plan(tmp_path: Path) -> Plan:
     path = tmp_path / "some.toml"
     path.write_text("[sweep]\nrepeat = 2")
     return plan_sweep(path, [], ["default"])
+
+
+def _valid(_: Path) -> bool:
+    return True
 
 
 def _finish(run: PlannedRun, path: Path) -> None:
@@ -49,7 +55,7 @@ def test_finished_runs_are_not_run_again(plan: Plan, tmp_path: Path) -> None:
 
     open_sweep(plan, directory)
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(plan, directory, stop_after_three, _Listener())
+        run_sweep(plan, directory, stop_after_three, _valid, _Listener())
     again = _Listener()
     later: list[str] = []
 
@@ -58,7 +64,7 @@ def test_finished_runs_are_not_run_again(plan: Plan, tmp_path: Path) -> None:
         _finish(run, path)
 
     open_sweep(plan, directory)
-    run_sweep(plan, directory, make, again)
+    run_sweep(plan, directory, make, _valid, again)
     assert again.finished_before == 3
     assert made + later == [run.name for run in plan.runs]
 
@@ -73,9 +79,52 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(plan: Plan, tmp_path: Pat
 
     listener = _Listener()
     open_sweep(plan, tmp_path / "sweep")
-    failed = run_sweep(plan, tmp_path / "sweep", fail_first, listener)
+    failed = run_sweep(plan, tmp_path / "sweep", fail_first, _valid, listener)
     assert failed == {first: "The server died."}
     assert listener.faults == ["The server died.", None, None, None]
+
+
+def test_a_run_that_is_not_valid_has_a_spare_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("[sweep]\nrepeat = 2\nspare = 2")
+    plan = plan_sweep(path, [], ["default"])
+    directory = tmp_path / "sweep"
+    made: list[str] = []
+    faulty = {"default-r2", "default-r3"}
+
+    def make(run: PlannedRun, path: Path) -> None:
+        made.append(run.name)
+        _finish(run, path)
+
+    def valid(run: Path) -> bool:
+        return run.name not in faulty
+
+    open_sweep(plan, directory)
+    assert [run["name"] for run in rundir.read_plan(directory)["runs"]] == [run.name for run in plan.runs]
+    run_sweep(plan, directory, make, valid, _Listener())
+    # The noise floor's arm was valid both times.
+    assert made == ["default-r1", "default-again-r1", "default-again-r2", "default-r2", "default-r3", "default-r4"]
+    assert [run["name"] for run in rundir.read_plan(directory)["runs"]] == made
+
+    made.clear()
+    open_sweep(plan, directory)
+    run_sweep(plan, directory, make, valid, _Listener())
+    assert made == []
+
+
+def test_spares_end_though_none_is_valid(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("[sweep]\nrepeat = 1\nspare = 2\nnoise_floor = false")
+    plan = plan_sweep(path, [], ["default"])
+    made: list[str] = []
+
+    def make(run: PlannedRun, path: Path) -> None:
+        made.append(run.name)
+        _finish(run, path)
+
+    open_sweep(plan, tmp_path / "sweep")
+    run_sweep(plan, tmp_path / "sweep", make, lambda _: False, _Listener())
+    assert made == ["default-r1", "default-r2", "default-r3"]
 
 
 def test_another_plan_is_refused(plan: Plan, tmp_path: Path) -> None:

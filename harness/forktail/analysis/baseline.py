@@ -43,7 +43,7 @@ def _digest(value: Any) -> str:
 def _plan(sweep: Path) -> dict[str, Any]:
     if not (sweep / rundir.PLAN).exists():
         raise BadInput(f"{sweep} is no sweep: give a directory that `forktail sweep` or playbooks/sweep.yml wrote.")
-    return rundir.read_json(sweep / rundir.PLAN, rundir.PLAN_SCHEMA)
+    return rundir.read_plan(sweep)
 
 
 def configuration(sweep: Path) -> str:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from forktail import rundir
 from forktail.cli.console import Json, notes, told_clearly
 from forktail.cli.kernel import Steps
 from forktail.cli.lab import Cpus, Icount, Memory, machine_of
@@ -61,6 +64,11 @@ class _Bar:
     def tell(self, sentence: str) -> None:
         notes.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
+    def spare(self, run: PlannedRun) -> None:
+        task = self._bar.tasks[self._task]
+        self._bar.update(self._task, total=(task.total or 0) + 1)
+        self.tell(f"{run.name} is made too, for a run of {run.cell.name} that is not valid")
+
     def run(self, run: PlannedRun) -> None:
         self._bar.update(self._task, description=run.name)
         if not notes.is_terminal:
@@ -81,16 +89,29 @@ def _lab_kernels(wanted: Sequence[str]) -> dict[str, LabKernel]:
     return {flavour: find_kernel(flavour) for flavour in wanted or series.flavours}
 
 
+def _valid(run: Path) -> bool:
+    """The verdict on a run, found by a process of its own: this one measures, and stays light.
+
+    A run that cannot be read is not made again: the report says what is wrong with it.
+    """
+    if not (run / rundir.SUMMARY).exists():
+        forktail = Path(sys.executable).with_name("forktail")
+        subprocess.run([forktail, "report", run], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if not (run / rundir.SUMMARY).exists():
+        return True
+    return bool(rundir.read_json(run / rundir.SUMMARY, rundir.SUMMARY_SCHEMA)["valid"])
+
+
 def _in_lab(plan: Plan, kernels: dict[str, LabKernel], machine: Machine, directory: Path) -> dict[str, str]:
     for cell in plan.cells:
         check_fits(cell.workload, machine)
     with _Bar() as bar, SweepGuests(kernels, machine, bar.tell) as guests:
-        return run_sweep(plan, directory, guests.measure, bar)
+        return run_sweep(plan, directory, guests.measure, _valid, bar)
 
 
 def _on_this_host(plan: Plan, directory: Path) -> dict[str, str]:
     with _Bar() as bar:
-        return run_sweep(plan, directory, lambda run, path: measure(run.cell.workload, path, Silence()), bar)
+        return run_sweep(plan, directory, lambda run, path: measure(run.cell.workload, path, Silence()), _valid, bar)
 
 
 def sweep(

@@ -26,7 +26,7 @@ def abridge(sweep: Path, out: Path) -> None:
     Of an absolute path only the name is kept, unless it is one that every Linux host has. An abridged sweep in `out` is
     replaced; anything else there is BadInput, as is a sweep without its report.
     """
-    plan = rundir.read_json(sweep / rundir.PLAN, rundir.PLAN_SCHEMA) if (sweep / rundir.PLAN).exists() else None
+    plan = rundir.read_plan(sweep) if (sweep / rundir.PLAN).exists() else None
     if plan is None or not (sweep / rundir.SWEEP).exists():
         raise BadInput(f"{sweep} is no sweep with a report: give a directory that `forktail sweep` finished.")
     _refuse(sweep, out)

@@ -79,7 +79,7 @@ def take(directory: Path, name: str, archive: Path) -> Path:
 
     What is no whole run keeps the suffix `.partial`. BadInput where the sweep has no such run, or the tar is damaged.
     """
-    plan = rundir.read_json(directory / rundir.PLAN, rundir.PLAN_SCHEMA)
+    plan = rundir.read_plan(directory)
     if name not in [run["name"] for run in plan["runs"]]:
         raise BadInput(f"The sweep {directory} has no run {name}: see its {rundir.PLAN}.")
     final = directory / rundir.RUNS / name

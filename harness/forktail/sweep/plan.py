@@ -7,7 +7,7 @@ import copy
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +67,13 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep whole; `runs` stand in the order in which they are made."""
+    """A sweep whole; `runs` stand in the order in which they are made, and so do `spares`, which may not be needed."""
 
     name: str
     repeat: int
     cells: list[Cell]
     runs: list[PlannedRun]
+    spares: list[PlannedRun] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The plan as `plan.json`: what a resumed sweep must agree with."""
@@ -94,7 +95,13 @@ class Plan:
                 }
                 for cell in self.cells
             ],
-            "runs": [{"name": run.name, "cell": run.cell.name, "repeat": run.repeat} for run in self.runs],
+            "runs": [
+                *({"name": run.name, "cell": run.cell.name, "repeat": run.repeat} for run in self.runs),
+                *(
+                    {"name": run.name, "cell": run.cell.name, "repeat": run.repeat, "spare": True}
+                    for run in self.spares
+                ),
+            ],
         }
 
 
@@ -140,13 +147,15 @@ def plan_sweep(
             flavour = local_flavour if kernel == LOCAL else kernel
             chosen = threaded if threaded and _copies_after_fork(flavour, alone) else [(values, alone)]
             cells += [Cell(arm, kernel, pairs, workload, flavour) for pairs, workload in chosen]
-    return Plan(base.name, sweep.repeat, cells, interleave(cells, sweep.repeat))
+    rounds = interleave(cells, sweep.repeat + sweep.spare)
+    planned = len(cells) * sweep.repeat
+    return Plan(base.name, sweep.repeat, cells, rounds[:planned], rounds[planned:])
 
 
 def over_hosts(plan: Plan, hosts: Sequence[str]) -> Plan:
     """The plan made on each of the hosts, where a change of kernels costs a boot: one kernel's cells stand together.
 
-    Of a single host nothing is said: its sweep is as any other.
+    It has no spare runs: each would cost two boots. Of a single host nothing is said: its sweep is as any other.
     """
     arms = list(dict.fromkeys(cell.arm for cell in plan.cells))
     together = [cell for arm in arms for cell in plan.cells if cell.arm == arm]

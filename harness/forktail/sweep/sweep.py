@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from forktail import rundir
 from forktail.errors import BadInput, ForktailError
-from forktail.sweep.plan import Plan, PlannedRun
+from forktail.sweep.plan import Cell, Plan, PlannedRun
+
+Judge = Callable[[Path], bool]
+"""Whether the finished run in the directory given is valid."""
 
 Measure = Callable[[PlannedRun, Path], object]
 """Makes one run into the directory given."""
@@ -20,6 +24,9 @@ class SweepProgress(Protocol):
 
     def begin(self, total: int, finished: int) -> None:
         """The sweep begins: so many runs in all, so many of them there already."""
+
+    def spare(self, run: PlannedRun) -> None:
+        """A spare run comes to those announced, as a run of its cell is not valid."""
 
     def run(self, run: PlannedRun) -> None:
         """A run begins."""
@@ -49,15 +56,16 @@ def finished(directory: Path, run: PlannedRun) -> bool:
     return (directory / rundir.RUNS / run.name / rundir.MANIFEST).exists()
 
 
-def run_sweep(plan: Plan, directory: Path, measure: Measure, progress: SweepProgress) -> dict[str, str]:
-    """Make every run of the plan that is not there yet; returns why runs failed, by name.
+def run_sweep(plan: Plan, directory: Path, measure: Measure, judge: Judge, progress: SweepProgress) -> dict[str, str]:
+    """Make every run of the plan that is not there yet, then what spares its cells need; returns why runs failed.
 
-    A run that fails does not end the sweep: the others are worth having, and the next call tries it again.
+    A run that fails does not end the sweep: the others are worth having, and the next call tries it again. One that is
+    not valid stays, and is told with the rest.
     """
     missing = [run for run in plan.runs if not finished(directory, run)]
     progress.begin(len(plan.runs), len(plan.runs) - len(missing))
     failed: dict[str, str] = {}
-    for run in missing:
+    for run in itertools.chain(missing, _spares(plan, directory, judge, progress)):
         progress.run(run)
         try:
             measure(run, directory / rundir.RUNS / run.name)
@@ -67,3 +75,21 @@ def run_sweep(plan: Plan, directory: Path, measure: Measure, progress: SweepProg
             failed[run.name] = str(fault)
         progress.end_run(run, failed.get(run.name))
     return failed
+
+
+def _spares(plan: Plan, directory: Path, judge: Judge, progress: SweepProgress) -> Iterator[PlannedRun]:
+    """The spare runs that are needed, each asked for when all before it were made."""
+    for spare in plan.spares:
+        if not finished(directory, spare) and _lacks(spare.cell, plan, directory, judge):
+            progress.spare(spare)
+            yield spare
+
+
+def _lacks(cell: Cell, plan: Plan, directory: Path, judge: Judge) -> bool:
+    """Whether more of the cell's planned runs are not valid than it has valid spares."""
+
+    def valid(runs: list[PlannedRun]) -> list[bool]:
+        made = [run for run in runs if run.cell == cell and finished(directory, run)]
+        return [judge(directory / rundir.RUNS / run.name) for run in made]
+
+    return valid(plan.runs).count(False) > valid(plan.spares).count(True)

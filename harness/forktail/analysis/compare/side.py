@@ -103,7 +103,7 @@ def read_side(directory: Path) -> Side:
         )
     if not (directory / rundir.PLAN).exists():
         raise BadInput(f"{directory} is no sweep: give a directory that `forktail sweep` wrote.")
-    plan = rundir.read_json(directory / rundir.PLAN, rundir.PLAN_SCHEMA)
+    plan = rundir.read_plan(directory)
     try:
         cells = [_cell(directory, planned, plan["runs"]) for planned in plan["cells"]]
         return Side(directory, str(plan["name"]), cells)

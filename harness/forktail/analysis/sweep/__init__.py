@@ -23,7 +23,7 @@ def analyse_sweep(directory: Path) -> Sweep:
 
     Raises BadInput where the directory holds no sweep, or a run in it is damaged.
     """
-    plan = rundir.read_json(directory / rundir.PLAN, rundir.PLAN_SCHEMA)
+    plan = rundir.read_plan(directory)
     for run in plan["runs"]:
         path = directory / rundir.RUNS / run["name"]
         if (path / rundir.MANIFEST).exists() and not (path / rundir.SUMMARY).exists():

@@ -32,7 +32,9 @@ def subtitle(sweep: Sweep) -> str:
     mark = "  ·  EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
     if sweep.closed_loops:
         mark += f"  ·  CLOSED LOOP: {', '.join(sweep.closed_loops)}"
-    return f"{document['name']}  ·  mean of the valid of {document['repeat']} runs, lines from minimum to maximum{mark}"
+    made = sorted({cell["runs"] for cell in document["cells"]})
+    runs = " to ".join(str(number) for number in (made if len(made) < 2 else [made[0], made[-1]]))
+    return f"{document['name']}  ·  mean of the valid of {runs} runs, lines from minimum to maximum{mark}"
 
 
 def colours(cells: Sequence[dict[str, Any]]) -> dict[str, str]:

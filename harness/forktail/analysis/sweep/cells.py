@@ -73,7 +73,7 @@ class Sweep:
 
 def read_sweep(directory: Path) -> Sweep:
     """The sweep of a directory whose finished runs all have their summary."""
-    plan = rundir.read_json(directory / rundir.PLAN, rundir.PLAN_SCHEMA)
+    plan = rundir.read_plan(directory)
     runs = [_run(directory, run) for run in plan["runs"]]
     cells = [_cell(cell, [run for run in runs if run["cell"] == cell["name"]]) for cell in plan["cells"]]
     for cell in cells:
