@@ -148,6 +148,13 @@ def test_a_tag_that_is_not_the_pinned_commit_is_refused(building: Play, source: 
     assert not (tmp_path / "directory").exists()
 
 
+def test_a_tag_that_was_moved_after_it_was_asked_for_is_not_built(building: Play, source: Path, tmp_path: Path) -> None:
+    done = building(source, "0" * 40, "build")
+    assert done.returncode != 0
+    assert f"Fetched {commit_of(source)} as v1.0 of {source}, and hello_commit pins {'0' * 40}" in said(done)
+    assert not (tmp_path / "log").exists()
+
+
 def test_a_source_that_is_not_there_is_named(building: Play, tmp_path: Path) -> None:
     done = building(tmp_path / "nowhere", "0" * 40, "preflight")
     assert done.returncode != 0
