@@ -52,7 +52,7 @@ digests: setup kernels ## compare 100 snapshots of each kernel with what the ser
 		status=$$?; cat build/digests.txt; exit $$status
 
 nightly: kernels ansible ## sweep in a lab guest that counts instructions, and compare with the newest clean night
-	FORKTAIL_LAB_HOSTS=lab1 FORKTAIL_LAB_ICOUNT=1 FORKTAIL_LAB_MEMORY=2GiB $(VENV)/ansible/bin/ansible-playbook \
+	FORKTAIL_LAB_HOSTS=lab1 FORKTAIL_LAB_MEMORY=2GiB $(VENV)/ansible/bin/ansible-playbook \
 		-i playbooks/inventory/lab playbooks/nightly.yml -e workload=workloads/lab/nightly.toml \
 		-e thresholds=playbooks/lab-night.toml $(NIGHTLY)
 

@@ -37,6 +37,9 @@ PAPERS_KEYDB_THREADS = 4
 KEYDB_THREADS = 16
 """KeyDB refuses to start with more (its MAX_EVENT_LOOPS)."""
 
+_ICOUNT = "icount"
+"""The key of `[emulated]` that is not the workload's, but its machine's."""
+
 
 def _size(value: object) -> object:
     if isinstance(value, str):
@@ -290,17 +293,35 @@ def _merge(document: dict[str, Any], others: dict[str, Any]) -> None:
             document[key] = value
 
 
+def _emulated(document: dict[str, Any], path: Path) -> dict[str, Any]:
+    scaled = document.get("emulated", {})
+    if not isinstance(scaled, dict):
+        raise BadInput(f"The workload {path}: emulated is a value: make it a section, as in [emulated.load].")
+    if not isinstance(scaled.get(_ICOUNT, False), bool):
+        raise BadInput(f"The workload {path}: emulated.{_ICOUNT} is {scaled[_ICOUNT]!r}: give true or false.")
+    return scaled
+
+
+def wants_icount(path: Path) -> bool:
+    """Whether an emulated machine is to count time in instructions for the workload: `emulated.icount`."""
+    return bool(_emulated(_read(path), path).get(_ICOUNT, False))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_toml(path, "workload", "one of the files in workloads/")
+
+
 def read_document(path: Path, assignments: Iterable[str] = (), emulated: bool = False) -> dict[str, Any]:
     """The TOML document of a workload file, not validated yet.
 
     Its `[emulated]` section, which is laid out like the file, replaces values where the machine is `emulated`;
-    `--set` assignments have the last word.
+    `--set` assignments have the last word. What it says of the machine itself is left to `wants_icount`.
     """
-    document = read_toml(path, "workload", "one of the files in workloads/")
+    document = _read(path)
     document.setdefault("name", path.stem)
-    scaled = document.pop("emulated", {})
-    if not isinstance(scaled, dict):
-        raise BadInput(f"The workload {path}: emulated is a value: make it a section, as in [emulated.load].")
+    scaled = _emulated(document, path)
+    scaled.pop(_ICOUNT, None)
+    document.pop("emulated", None)
     if scaled:
         ordinary = copy.deepcopy(document)
         _merge(document, scaled)

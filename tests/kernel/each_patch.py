@@ -66,7 +66,9 @@ def check(directory: Path, configs: Path | None = None) -> None:
     series = read_series(configs)
     source = find_source(series, None, Silence())
     tree = directory / "linux"
-    tree.mkdir(parents=True, exist_ok=True)
+    if tree.exists():
+        sys.exit(f"{tree} is there already, with whatever was applied to it: remove it, or give another directory.")
+    tree.mkdir(parents=True)
     _run("tar", "-xf", source.path, "--strip-components=1", cwd=tree)
     patches = list(series.patches)
     symbols: dict[str, list[tuple[str, set[str], set[str]]]] = {flavour: [] for flavour in series.flavours}

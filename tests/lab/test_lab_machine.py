@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from forktail.cli.lab import machine_for_run
 from forktail.errors import BadInput, EnvironmentLacks
 from forktail.lab.accelerator import emulator_version, emulator_warning
 from forktail.lab.machine import Machine, check_host_memory, memory_short, qemu_command
@@ -123,3 +124,25 @@ def test_the_emulator_tells_its_version() -> None:
     version = emulator_version()
     assert version is not None
     assert version >= (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "emulated", "options", "icount"),
+    [
+        ("[emulated]\nicount = true", True, {}, True),
+        ("[emulated]\nicount = true", False, {}, False),
+        ("[emulated]\nicount = true", True, {"icount": False}, False),
+        ("[emulated]\nicount = true", True, {"cpus": 2}, False),
+        ("", True, {}, False),
+        ("", True, {"icount": True}, True),
+    ],
+)
+def test_time_is_counted_where_the_workload_or_the_options_say_so(
+    text: str, emulated: bool, options: dict[str, Any], icount: bool, tmp_path: Path
+) -> None:
+    workload = tmp_path / "some.toml"
+    workload.write_text(text)
+    given = {"memory": "1GiB", "cpus": None} | options
+    machine = machine_for_run(workload, lambda _: emulated, **given)
+    assert (machine.icount, machine.cpus) == (icount, 1 if icount else 2)
+    assert machine.memory_bytes == GIB

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forktail.errors import BadInput
-from forktail.workload import Sweep, Workload, read_workload, workload_toml
+from forktail.workload import Sweep, Workload, read_workload, wants_icount, workload_toml
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,6 +73,7 @@ def test_set_overrides_the_file() -> None:
         ("[run]\nduration = '301s'", "run.duration is longer than run.limit"),
         ("[server", "is not TOML"),
         ("emulated = 3", "emulated is a value: make it a section"),
+        ("emulated.icount = 'yes'", "emulated.icount is 'yes': give true or false"),
         ("[emulated.load]\nrat = 3", "with its [emulated]: load.rat is not a known key"),
     ],
 )
@@ -116,3 +117,10 @@ def test_values_for_emulation_replace_others_only_there_and_set_has_the_last_wor
     assert (ordinary.load.rate, ordinary.load.clients, ordinary.server.cpus) == (9, 7, "")
     assert (emulated.load.rate, emulated.load.clients, emulated.server.cpus) == (3, 7, "1")
     assert read_workload(path, ["load.rate=5"], emulated=True).load.rate == 5
+
+
+def test_what_emulated_says_of_the_machine_is_no_part_of_the_workload(tmp_path: Path) -> None:
+    path = _write(tmp_path, "[emulated]\nicount = true\n[emulated.load]\nrate = 7")
+    assert wants_icount(path)
+    assert read_workload(path, emulated=True).load.rate == 7
+    assert not wants_icount(_write(tmp_path, "[emulated.load]\nrate = 7"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from forktail.lab.registry import Entry
 from forktail.lab.remote import ssh_command, ssh_options
 from forktail.lab.run import check_fits, fits, run_in, sole_run
 from forktail.units import format_size, parse_size
-from forktail.workload import Workload, read_workload
+from forktail.workload import Workload, read_workload, wants_icount
 
 app = new_app("QEMU guests of this machine, one a kernel, each a host over SSH; what they write is thrown away.")
 
@@ -42,6 +43,14 @@ Cpus = Annotated[int | None, typer.Option("--cpus", help=f"Virtual CPUs of a gue
 Icount = Annotated[
     bool,
     typer.Option("--icount", help="Count time in instructions, 1 a nanosecond, on one CPU: exact costs, repeatable."),
+]
+IcountOfRun = Annotated[
+    bool | None,
+    typer.Option(
+        "--icount/--no-icount",
+        help="Count time in instructions, 1 a nanosecond, on one CPU [emulated.icount of the workload].",
+        show_default=False,
+    ),
 ]
 NumaNodes = Annotated[int | None, typer.Option("--numa-nodes", help="NUMA nodes that a guest is split over [1].")]
 
@@ -68,6 +77,22 @@ def machine_of(memory: str | None, cpus: int | None, numa_nodes: int | None = No
         numa_nodes=_DEFAULT.numa_nodes if numa_nodes is None else numa_nodes,
         icount=icount,
     )
+
+
+def machine_for_run(
+    workload: Path,
+    emulates: Callable[[Machine], bool],
+    memory: str | None,
+    cpus: int | None,
+    numa_nodes: int | None = None,
+    icount: bool | None = None,
+) -> Machine:
+    """As `machine_of`; where that is emulated and the options leave it open, the workload says how its time passes."""
+    machine = machine_of(memory, cpus, numa_nodes, bool(icount))
+    open_ = icount is None and cpus in (None, 1) and numa_nodes in (None, 1)
+    if open_ and wants_icount(workload) and emulates(machine):
+        return machine_of(memory, None, None, icount=True)
+    return machine
 
 
 def _up_guest(name: str) -> Entry:
@@ -255,7 +280,7 @@ def _fitting(kernel: LabKernel, plan: Workload, machine: Machine, asked: bool) -
         return None
     if asked:
         return entry if entry.guest.machine == machine else None
-    return entry if not entry.guest.machine.icount and fits(plan, entry.guest.machine) else None
+    return entry if entry.guest.machine.icount == machine.icount and fits(plan, entry.guest.machine) else None
 
 
 @app.command(epilog="Example: forktail lab run workloads/quick.toml --kernel odf --set load.rate=1000")
@@ -273,7 +298,7 @@ def run(
     memory: Memory = None,
     cpus: Cpus = None,
     numa_nodes: NumaNodes = None,
-    icount: Icount = False,
+    icount: IcountOfRun = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the guest up, as `forktail lab up` does.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -284,10 +309,13 @@ def run(
     with told_clearly():
         read_workload(workload, assignments or [])  # A fault in the file is told before a kernel is looked for.
         kernel = find_kernel(kernel_name)
-        machine = machine_of(memory, cpus, numa_nodes, icount)
-        emulated = accelerator_for(machine, kernel.image) == "tcg"
-        plan = read_workload(workload, assignments or [], emulated=emulated)
-        asked = icount or not (memory is None and cpus is None and numa_nodes is None)
+
+        def emulates(machine: Machine) -> bool:
+            return accelerator_for(machine, kernel.image) == "tcg"
+
+        machine = machine_for_run(workload, emulates, memory, cpus, numa_nodes, icount)
+        plan = read_workload(workload, assignments or [], emulated=emulates(machine))
+        asked = bool(icount) or not (memory is None and cpus is None and numa_nodes is None)
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-{kernel.flavour}"
         entry = _fitting(kernel, plan, machine, asked)
         if entry is None:

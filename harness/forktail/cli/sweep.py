@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from forktail import rundir
 from forktail.cli.console import Json, notes, told_clearly
 from forktail.cli.kernel import Steps
-from forktail.cli.lab import Cpus, Icount, Memory, machine_of
+from forktail.cli.lab import Cpus, IcountOfRun, Memory, machine_for_run, machine_of
 from forktail.cli.run import RESULTS, conclude_sweep
 from forktail.errors import BadInput
 from forktail.kernel.build import build
@@ -123,7 +123,7 @@ def sweep(
     ] = None,
     memory: Memory = None,
     cpus: Cpus = None,
-    icount: Icount = False,
+    icount: IcountOfRun = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload.")
     ] = None,
@@ -137,11 +137,15 @@ def sweep(
         wanted = flavours or read_workload(workload, assignments or []).sweep.kernels
         if icount and not lab:
             raise BadInput("--icount is for guests of the lab, and this host's own time passes as it does: give --lab.")
-        machine = machine_of(memory, cpus, icount=icount)
+        machine_of(memory, cpus, icount=bool(icount))  # A fault in the options is told before kernels are built.
         kernels = _lab_kernels(wanted) if lab else {}
-        emulated = any(accelerator_for(machine, kernel.image) == "tcg" for kernel in kernels.values())
+
+        def emulates(machine: Machine) -> bool:
+            return any(accelerator_for(machine, kernel.image) == "tcg" for kernel in kernels.values())
+
+        machine = machine_for_run(workload, emulates, memory, cpus, icount=icount)
         local = kernel_flavour(os.uname().release)
-        plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL], emulated, local)
+        plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL], emulates(machine), local)
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-sweep"
         open_sweep(plan, directory)
         if lab:
