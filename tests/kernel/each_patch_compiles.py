@@ -2,7 +2,7 @@
 """Whether the series compiles after each of its patches: every C file that any of them touches, in every flavour; and
 whether what these objects want of one another is there, as the linker would ask.
 
-    .venv/bin/python tests/kernel/each_patch.py [DIRECTORY [CONFIGS]]
+    .venv/bin/python tests/kernel/each_patch_compiles.py [DIRECTORY [CONFIGS]]
 
 It unpacks the kernel's source into the directory, or a temporary one, which takes 2 GiB, and an hour of one CPU.
 """
