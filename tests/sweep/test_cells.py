@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.analysis.synthetic import FORK, PAGE_TABLE_COPY, RunDirectory, async_fork
@@ -21,7 +22,7 @@ MS = 1_000_000
 THREADS = 'vary."snapshot.copy_threads" = [1, 4]'
 
 
-def _run(path: Path, fork_ms: int, valid: bool = True, accelerator: str | None = None) -> None:
+def _run(path: Path, fork_ms: int, valid: bool = True, lab: dict[str, Any] | None = None) -> None:
     run = RunDirectory.whole()
     for event in run.events:
         if event.kind in (FORK, PAGE_TABLE_COPY):
@@ -31,9 +32,9 @@ def _run(path: Path, fork_ms: int, valid: bool = True, accelerator: str | None =
     if not valid:
         run.manifest["truncated"] = True
     run.write(path)
-    if accelerator:
+    if lab:
         environment = json.loads((path / rundir.ENVIRONMENT).read_text())
-        (path / rundir.ENVIRONMENT).write_text(json.dumps(environment | {"lab": {"accelerator": accelerator}}))
+        (path / rundir.ENVIRONMENT).write_text(json.dumps(environment | {"lab": lab}))
 
 
 @pytest.fixture
@@ -85,18 +86,28 @@ def test_a_cell_is_the_mean_over_its_valid_runs(tmp_path: Path) -> None:
     assert states.count("missing") == 3
 
 
+@pytest.mark.parametrize(
+    ("icount", "times"),
+    [
+        (False, "(tcg): times are several times those of a real machine."),
+        (True, " = 1 ns): times are instructions"),
+    ],
+)
 @pytest.mark.usefixtures("plan")
-def test_emulation_is_marked_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_emulation_is_marked_in_every_form(
+    icount: bool, times: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from forktail.analysis.sweep.table import print_sweep
 
     for kernel in ("default", "odf"):
         for repeat in (1, 2, 3):
-            _run(_path(tmp_path, kernel, repeat), 10, accelerator="tcg")
+            _run(_path(tmp_path, kernel, repeat), 10, lab={"accelerator": "tcg", "icount": icount})
     sweep = analyse_sweep(tmp_path / "sweep")
     assert sweep.emulated
     assert sweep.valid
     html = (tmp_path / "sweep" / rundir.REPORT).read_text()
     assert "<b>emulated</b>" in html
+    assert times in html
     print_sweep(sweep)
     assert "EMULATED" in capsys.readouterr().out
 

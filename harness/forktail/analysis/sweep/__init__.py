@@ -41,6 +41,7 @@ def analyse_sweep(directory: Path) -> Sweep:
         s=sweep.document,
         cells=sweep.cells,
         closed_loop=sweep.closed_loop_text,
+        emulation=sweep.emulation_text,
         fork_label=fork_label,
         settings=settings,
         changes=[change for change in changes(sweep) if change.here is not None],

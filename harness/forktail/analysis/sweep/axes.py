@@ -34,7 +34,8 @@ def subtitle(sweep: Sweep) -> str:
         mark += f"  ·  CLOSED LOOP: {', '.join(sweep.closed_loops)}"
     made = sorted({cell["runs"] for cell in document["cells"]})
     runs = " to ".join(str(number) for number in (made if len(made) < 2 else [made[0], made[-1]]))
-    return f"{document['name']}  ·  mean of the valid of {runs} runs, lines from minimum to maximum{mark}"
+    valid = "" if all(cell["valid_runs"] == cell["runs"] for cell in document["cells"]) else "the valid of "
+    return f"{document['name']}  ·  mean of {valid}{runs} runs, lines from minimum to maximum{mark}"
 
 
 def colours(cells: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -66,6 +66,18 @@ class Sweep:
         return bool(self.document["emulated"])
 
     @property
+    def emulation_text(self) -> str | None:
+        """What the times of an emulated sweep are worth; None for any other."""
+        if not self.emulated:
+            return None
+        counted = all(run["lab"].get("icount") for run in self.document["runs"] if run["lab"])
+        times = "times are instructions, of one CPU" if counted else "times are several times those of a real machine"
+        return (
+            f"({', '.join(self.document['accelerators'])}): {times}. "
+            "Ratios between kernels, and counts, are what to read here."
+        )
+
+    @property
     def valid(self) -> bool:
         """Whether every cell has at least one valid run."""
         return all(cell["valid_runs"] for cell in self.cells)

@@ -80,8 +80,5 @@ def headline(directory: Path, sweep: Sweep) -> str:
         f"Kernels: {releases or 'none yet'}; valid runs: {valid} of {len(document['runs'])}",
     ]
     if sweep.emulated:
-        lines.append(
-            f"**EMULATED** ({', '.join(document['accelerators'])}): times are several times a real machine's. "
-            "Read ratios between kernels, and counts."
-        )
+        lines.append(f"**EMULATED** {sweep.emulation_text}")
     return "\n\n".join(lines)
