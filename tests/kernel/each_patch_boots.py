@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the series boots after each of its patches: every flavour that there is by then, with fork() as it is.
 
-    XDG_CACHE_HOME=DIRECTORY .venv/bin/python -m tests.kernel.each_patch_boots
+    XDG_CACHE_HOME=DIRECTORY .venv/bin/python -m tests.kernel.each_patch_boots [NUMBER ...]
 
-The kernels go to the cache, some GiB of them: give it one that is not wanted afterwards. No mechanism is asked for, as
-most patches know but a part of one; `make test-kernel` does that for the whole series.
+A number says after how many patches; without any it is all, which is hours. The last comes first, as the kernels of the
+whole series are where the build tree is, and few patches change a header that every file includes. The kernels go to
+the cache, some GiB of them: give it one that is not wanted afterwards. No mechanism is asked for, as most patches know
+but a part of one; `make test-kernel` does that for the whole series.
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ def _first(series: Series, number: int, directory: Path) -> Series:
     return read_series(directory)
 
 
-def check(directory: Path) -> None:
+def check(directory: Path, numbers: list[int]) -> None:
     """Build and boot; the programs' words and the kernel's complaints end it."""
     subprocess.run(["make", "-s", "-C", _HERE, f"BUILD={directory}/programs"], check=True)
     whole = read_series()
-    for number in range(len(whole.patches) + 1):
+    for number in sorted(numbers or range(len(whole.patches) + 1), reverse=True):
         series = _first(whole, number, directory / f"series-{number}")
         for flavour in series.flavours:
             kernel = build(flavour, series=series, progress=Silence())
@@ -62,4 +64,4 @@ def check(directory: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        check(Path(temporary))
+        check(Path(temporary), [int(number) for number in sys.argv[1:]])
