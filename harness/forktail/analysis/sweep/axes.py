@@ -21,7 +21,7 @@ from forktail.analysis.sweep.label import fork_label
 KERNEL_COLOURS = {"default": "#D55E00", "odf": "#0072B2", "async-fork": "#009E73", "local": "#D55E00"}
 _UNKNOWN = "#666666"
 CROWD = 4
-"""More forks than these want the room beside the title, and beside each other."""
+"""More forks than these want the room beside the title, and more points than these that beside each other's labels."""
 _PALEST = 0.6
 """The share of white in the palest colour."""
 
@@ -33,6 +33,8 @@ def subtitle(sweep: Sweep) -> str:
     if sweep.closed_loops:
         mark += f"  ·  CLOSED LOOP: {', '.join(sweep.closed_loops)}"
     made = sorted({cell["runs"] for cell in document["cells"]})
+    if made == [1]:
+        return f"{document['name']}  ·  one run each{mark}"
     runs = " to ".join(str(number) for number in (made if len(made) < 2 else [made[0], made[-1]]))
     valid = "" if all(cell["valid_runs"] == cell["runs"] for cell in document["cells"]) else "the valid of "
     return f"{document['name']}  ·  mean of {valid}{runs} runs, lines from minimum to maximum{mark}"

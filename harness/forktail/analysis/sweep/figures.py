@@ -37,7 +37,7 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
                 continue
             x = groups.index(group_label(cell)) + (place - (len(names) - 1) / 2) * width
             mean = spread["mean"]
-            above = len(names) <= CROWD or place % 2 == 0
+            above = len(names) * len(groups) <= CROWD or place % 2 == 0
             # Points and not bars: on a logarithmic axis a bar's length says nothing.
             axes.errorbar(
                 x,
