@@ -22,6 +22,10 @@ KERNEL_COLOURS = {"default": "#D55E00", "odf": "#0072B2", "async-fork": "#009E73
 _UNKNOWN = "#666666"
 CROWD = 4
 """More forks than these want the room beside the title, and more points than these that beside each other's labels."""
+_LONG = 80
+"""Characters of a legend that are too many for the room beside the title."""
+HATCHES = ("", "///", "...", "xxx")
+"""Of bars that differ in something else than the kernel, which has the colour."""
 _PALEST = 0.6
 """The share of white in the palest colour."""
 
@@ -59,7 +63,8 @@ def paler(colour: str, white: float) -> str:
 
 def legend(figure: Figure, entries: dict[str, Any]) -> None:
     """One legend for all panels: handles by label."""
-    crowded = len(entries) > CROWD
+    handle = 6  # A handle and the gap beside it are as wide as so many characters.
+    crowded = len(entries) > CROWD or sum(len(label) + handle for label in entries) > _LONG
     figure.legend(
         list(entries.values()),
         list(entries),

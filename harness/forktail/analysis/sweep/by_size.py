@@ -21,7 +21,7 @@ from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF
 from forktail.analysis.papers import GIB, Number, read_papers
 from forktail.analysis.quantity import count_text, share_text, size_text, time_text
 from forktail.analysis.style import say, styled, titled
-from forktail.analysis.sweep.axes import KERNEL_COLOURS, colours, legend, log_times, paler, subtitle
+from forktail.analysis.sweep.axes import HATCHES, KERNEL_COLOURS, colours, legend, log_times, paler, subtitle
 from forktail.analysis.sweep.cells import Sweep
 from forktail.analysis.sweep.figures import Draw
 from forktail.analysis.sweep.label import Cell, again, flavour, fork_label, settings
@@ -36,6 +36,8 @@ _TEXTS = 18
 _PAPER_SIZES = [2**power * GIB for power in range(7)]
 """What the papers measured: 1 to 64 GB (P, section 6.1)."""
 _MARKERS = {"redis": "D", "keydb": "s"}
+_OWN_MARKERS = ("o", "^", "v", "P")
+"""Of points that differ in something else than the kernel, which has the colour."""
 _BOUNDS = {"stated": "", "about": "~ ", "below": "< ", "above": "> ", "up to": "≤ "}
 _PAPER = "P (PVLDB 2023)"
 _BLOG = "B (blog of Alibaba Cloud)"
@@ -144,13 +146,15 @@ def figure_11(sweep: Sweep) -> Figure:
     )
     shades = {bound: 0.75 * place / max(2, len(bounds) - 1) for place, bound in enumerate(bounds)}
     entries: Legend = {}
+    groups = _groups(series)
     width = 0.8 / max(1, len(series))
     for place, (name, cells) in enumerate(series.items()):
         colour = colours(sweep.cells)[fork_label(cells[0])]
-        entries[name] = Patch(color=colour)
+        hatch = HATCHES[groups[name] % len(HATCHES)]
+        entries[name] = Patch(facecolor=colour, edgecolor="white", hatch=hatch)
         for cell in cells:
             x = own.at(cell["size_bytes"], (place - (len(series) - 1) / 2) * width)
-            _stack(own.axes, cell, x, width, colour, shades)
+            _stack(own.axes, cell, x, width, colour, shades, hatch)
     if len(bounds) > 1:
         entries[f"paler: longer, {bounds[0][0]} to {bounds[-1][1]} µs"] = Patch(color="#BBBBBB")
     own.axes.set_xticks(range(len(own.sizes)), [size_text(size) for size in own.sizes])
@@ -245,6 +249,13 @@ def _series(sweep: Sweep, kernels: Sequence[str]) -> Series:
     return series
 
 
+def _groups(series: Series) -> dict[str, int]:
+    """For each of the series, which of the settings of one kernel it has."""
+    told = {name: tuple(settings(cells[0]).items()) for name, cells in series.items()}
+    places = list(dict.fromkeys(told.values()))
+    return {name: places.index(setting) for name, setting in told.items()}
+
+
 def _lines(
     panel: _Panel,
     sweep: Sweep,
@@ -260,7 +271,9 @@ def _lines(
     entries: Legend = {}
     panel.spread = (len(series) - 1) / 2 * _DODGE
     told = not dashed and sum(len(cells) for cells in series.values()) <= _TEXTS
+    groups = _groups(series)
     for place, (name, cells) in enumerate(series.items()):
+        marker = _OWN_MARKERS[groups[name] % len(_OWN_MARKERS)]
         measured = [cell for cell in cells if cell[metric]["mean"] is not None]
         means = [cell[metric]["mean"] for cell in measured]
         lows = [cell[metric]["mean"] - cell[metric]["min"] for cell in measured]
@@ -270,7 +283,7 @@ def _lines(
             [panel.at(cell["size_bytes"], place * _DODGE - panel.spread) for cell in measured],
             means,
             yerr=[lows, highs],
-            fmt="o--" if dashed else "o-",
+            fmt=f"{marker}--" if dashed else f"{marker}-",
             markersize=5 if dashed else 7,
             markerfacecolor="white" if dashed else colour,
             color=colour,
@@ -281,7 +294,7 @@ def _lines(
             texts = [time_text(mean * 1000) + more(cell) for mean, cell in zip(means, measured, strict=True)]
             sizes = [int(cell["size_bytes"]) for cell in measured]
             panel.texts += [(size, mean, text, colour) for size, mean, text in zip(sizes, means, texts, strict=True)]
-        entries[name] = Line2D([], [], color=colour, marker="o")
+        entries[name] = Line2D([], [], color=colour, marker=marker)
     return entries
 
 
@@ -290,11 +303,13 @@ def _copying(cell: Cell) -> str:
     return f"\n{share_text(part / whole)} copying" if whole and part is not None else ""
 
 
-def _stack(axes: Axes, cell: Cell, x: float, width: float, colour: str, shades: dict[tuple[int, int], float]) -> None:
+def _stack(
+    axes: Axes, cell: Cell, x: float, width: float, colour: str, shades: dict[tuple[int, int], float], hatch: str
+) -> None:
     bottom = 0.0
     for bucket in cell["buckets"]:
         shade = paler(colour, shades[bucket["low_us"], bucket["high_us"]])
-        axes.bar(x, bucket["count"], 0.9 * width, bottom, color=shade)
+        axes.bar(x, bucket["count"], 0.9 * width, bottom, color=shade, edgecolor="white", linewidth=0, hatch=hatch)
         bottom += bucket["count"]
     axes.annotate(count_text(bottom), (x, bottom), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8)
 

@@ -12,13 +12,11 @@ from matplotlib.figure import Figure
 
 from forktail.analysis.quantity import count_text, time_text
 from forktail.analysis.style import say, styled, titled
-from forktail.analysis.sweep.axes import CROWD, colours, legend, log_times, subtitle
+from forktail.analysis.sweep.axes import CROWD, HATCHES, colours, legend, log_times, subtitle
 from forktail.analysis.sweep.cells import Sweep
 from forktail.analysis.sweep.label import fork_label, fork_labels, group_label, group_labels
 
 _BAR_WIDTH = 0.8
-_HATCHES = ("", "///", "...", "xxx")
-"""Of the bars of one group of cells: kernels have the colours."""
 _WIDEST_PART = 20
 """Characters in a line of a label."""
 
@@ -119,7 +117,7 @@ def interruptions(sweep: Sweep) -> Figure:
         return figure
     width = _BAR_WIDTH / len(cells)
     kernel_colours = colours(sweep.cells)
-    hatches = dict(zip(group_labels(cells), cycle(_HATCHES), strict=False))
+    hatches = dict(zip(group_labels(cells), cycle(HATCHES), strict=False))
     for place, cell in enumerate(cells):
         counts = {(bucket["low_us"], bucket["high_us"]): bucket["count"] for bucket in cell["buckets"]}
         x = np.arange(len(bounds)) + (place - (len(cells) - 1) / 2) * width
