@@ -55,6 +55,19 @@ def test_hosts_of_the_lab_that_only_send_the_load(ansible: Ansible) -> None:
     assert (found["servers"]["hosts"], found["clients"]["hosts"]) == (["one"], ["two"])
 
 
+@pytest.mark.parametrize(
+    ("environment", "icount"),
+    [({}, True), ({"FORKTAIL_LAB_CPUS": "2"}, False), ({"FORKTAIL_LAB_CLIENTS": "two"}, False)],
+)
+def test_guests_measure_side_by_side_where_their_host_does_not_matter(
+    ansible: Ansible, environment: dict[str, str], icount: bool
+) -> None:
+    variables = _inventory(ansible, FORKTAIL_LAB_HOSTS="one,three", **environment)["_meta"]["hostvars"]
+    assert isinstance(variables, dict)
+    assert variables["one"]["forktail_lab_icount"] is icount
+    assert variables["one"]["forktail_runs_at_once"] == (len(os.sched_getaffinity(0)) if icount else 1)
+
+
 def test_a_host_of_the_lab_tells_how_it_is_reached(
     ansible: Ansible, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
