@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.kernel.guest import boot
 
 from forktail.kernel.build import build
+from forktail.kernel.options import read_options
 from forktail.kernel.progress import Silence
 from forktail.kernel.series import Series, read_series
 
@@ -37,8 +38,7 @@ def _first(series: Series, number: int, directory: Path) -> Series:
     words = "\n".join(patch.read_text() for patch in series.patches[:number])
     for flavour in series.flavours:
         fragment = directory / f"{flavour}.config"
-        wanted = [line.split("=")[0].removeprefix("CONFIG_") for line in fragment.read_text().splitlines()
-                  if line.endswith("=y")]  # fmt: skip
+        wanted = [name.removeprefix("CONFIG_") for name, value in read_options(fragment) if value == "y"]
         if any(f"\n+config {option}\n" not in words for option in wanted):
             fragment.unlink()
     return read_series(directory)

@@ -83,13 +83,16 @@ static bool take_out(bool poison, bool hold)
 	return good;
 }
 
-static void test(bool hold)
+static void test(const char *mode, bool hold)
 {
 	const char *when = hold ? ", nothing copied" : "";
 
+	knobs_set_rmap(mode);
+	refused = *mode;
 	if (refused) {
-		tap_ok(take_out(false, hold), "MADV_SOFT_OFFLINE is refused and loses nothing");
-		tap_ok(take_out(true, hold), "MADV_HWPOISON is refused, and the child keeps all");
+		tap_ok(take_out(false, hold), "%s: MADV_SOFT_OFFLINE fails and loses nothing",
+		       mode);
+		tap_ok(take_out(true, hold), "%s: MADV_HWPOISON fails, the child keeps all", mode);
 		return;
 	}
 	tap_ok(take_out(false, hold), "MADV_SOFT_OFFLINE of the parent loses nothing%s", when);
@@ -106,10 +109,11 @@ int main(void)
 		tap_skip("taking pages out of use", "this kernel does not (CONFIG_MEMORY_FAILURE)");
 		return tap_done();
 	}
-	/* It says nothing where fork() shares nothing. */
-	refused = *knobs_rmap_modes()[0];
-	test(false);
+	for (const char *const *mode = knobs_rmap_modes(); *mode; mode++)
+		test(*mode, false);
+	if (access(RMAP, F_OK) == 0)
+		knobs_set_rmap("refuse");
 	if (access(FLIGHT_DEBUG "stat", R_OK) == 0 && flight_threads())
-		test(true);
+		test("", true);
 	return tap_done();
 }
