@@ -18,7 +18,6 @@ from tests.run.conftest import Start
         (["up", "--kernel", "KERNEL", "--memory", "64MiB"], 2, "A guest of 64MiB cannot boot"),
         (["up", "--kernel", "KERNEL", "--memory", "4"], 2, "--memory '4' is no size"),
         (["up", "--kernel", "KERNEL", "--memory", "999TiB"], 3, "The guests want"),
-        (["up", "--kernel", "KERNEL", "--cpus", "2", "--icount"], 2, "--icount counts the instructions of one virtual"),
         (["run", "WORKLOAD", "--kernel", "KERNEL", "--icount", "--set", "load.cpu=1"], 2, "--set load.cpu=-1"),
         (["up", "--kernel", "KERNEL", "--cpus", "2", "--numa-nodes", "3"], 2, "--numa-nodes 3 is not between"),
         (

@@ -86,6 +86,33 @@ def test_a_fork_takes_the_same_number_of_instructions_each_time(
     assert lab("down").finish()[0] == 0
 
 
+# While CPU 0 is busy, the times of its turns as CPU 1 sees them: what is missing between two readings of the clock.
+_TURNS = """
+import os, time
+spinner = os.fork()
+os.sched_setaffinity(0, {1} if spinner else {0})
+if not spinner:
+    while True: pass
+readings = [time.monotonic_ns() for _ in range(200_000)]
+os.kill(spinner, 9)
+gaps = sorted(after - before for before, after in zip(readings, readings[1:]))
+print(sum(gap > 10_000 for gap in gaps), gaps[-5])
+"""
+
+
+def test_cpus_that_count_instructions_take_short_turns(lab: Lab, real_kernel: Path) -> None:
+    up = lab("up", "--kernel", real_kernel, "--icount", "--cpus", "2", "--memory", "1GiB")
+    code, _, errors = up.finish(BOOT_AND_RUN_S)
+    assert code == 0, errors
+    (guest,) = json.loads(lab("status", "--json").finish()[1])["guests"]
+    code, output, errors = lab("ssh", guest["flavour"], "--", f"python3 -c '{_TURNS}'").finish(BOOT_AND_RUN_S)
+    assert code == 0, errors
+    turns, longest = map(int, output.split())
+    assert turns > 100, "CPU 0 was not busy"
+    assert longest < 100_000, "a turn is to be 25 us, and to the next tick it would be 2 ms"
+    assert lab("down").finish()[0] == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_guest_ends_with_its_command(
     lab: Lab, real_kernel: Path, tiny: Path, tmp_path: Path, number: signal.Signals

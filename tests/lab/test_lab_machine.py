@@ -27,7 +27,6 @@ GIB = 2**30
         ({"cpus": 0}, "--cpus 0 is not between 1 and"),
         ({"cpus": 2, "numa_nodes": 3}, "--numa-nodes 3 is not between 1 and --cpus 2"),
         ({"numa_nodes": 0}, "--numa-nodes 0 is not between"),
-        ({"icount": True}, "--icount counts the instructions of one virtual CPU, and --cpus is 2"),
     ],
 )
 def test_what_cannot_boot_is_refused(given: dict[str, Any], sentence: str) -> None:
@@ -64,7 +63,7 @@ def test_what_living_guests_may_yet_take_is_not_to_be_had() -> None:
         (
             {"server": {"cpus": "0"}, "load": {"cpu": 1}},
             Machine(cpus=1, icount=True),
-            "has CPU 0 alone: give --set load.cpu=-1 --set load.realtime=false.",
+            "has CPU 0 alone: give --set load.cpu=-1 --set load.realtime=false, or --cpus.",
         ),
         ({"server": {"cpus": "zero"}}, Machine(), "server.cpus 'zero' is no CPU list"),
     ],
@@ -84,6 +83,15 @@ def test_counting_instructions_takes_one_thread_of_tcg() -> None:
     assert "tcg,thread=single" in command
     assert command[command.index("-append") + 1].endswith(" nohz=off")
     assert "-icount" not in qemu_command(Machine(), "tcg", Path("k"), Path("d"), 1)
+
+
+@pytest.mark.parametrize(
+    ("machine", "turns"),
+    [(Machine(cpus=4, icount=True), True), (Machine(cpus=1, icount=True), False), (Machine(cpus=4), False)],
+)
+def test_several_cpus_that_count_have_a_timer_to_take_turns_by(machine: Machine, turns: bool) -> None:
+    assert machine.takes_turns == turns
+    assert ("hpet=off" in qemu_command(machine, "tcg", Path("k"), Path("d"), 1)) == turns
 
 
 def test_numa_nodes_share_memory_and_cpus() -> None:

@@ -42,13 +42,17 @@ Memory = Annotated[
 Cpus = Annotated[int | None, typer.Option("--cpus", help=f"Virtual CPUs of a guest [{_DEFAULT.cpus}].")]
 Icount = Annotated[
     bool,
-    typer.Option("--icount", help="Count time in instructions, 1 a nanosecond, on one CPU: exact costs, repeatable."),
+    typer.Option(
+        "--icount",
+        help="Count time in instructions, 1 a nanosecond, on one CPU unless --cpus says more: exact costs.",
+    ),
 ]
 IcountOfRun = Annotated[
     bool | None,
     typer.Option(
         "--icount/--no-icount",
-        help="Count time in instructions, 1 a nanosecond, on one CPU [emulated.icount of the workload].",
+        help="Count time in instructions, 1 a nanosecond, on one CPU unless --cpus says more "
+        "[emulated.icount of the workload].",
         show_default=False,
     ),
 ]

@@ -21,6 +21,7 @@ from forktail.lab.outfit import fit_out
 from forktail.lab.programs import find_program
 from forktail.lab.recipe import recipe
 from forktail.lab.remote import release_in
+from forktail.lab.turns import shorten_turns
 
 _BOOTED_WITHIN_S = 120.0
 """For one guest: 20 s on two idle cores, and every further guest that boots beside it takes its share of them."""
@@ -62,6 +63,8 @@ def wait_until_up(guest: Guest, guests: int = 1) -> None:
     wait_for_guest(guest, answers, _BOOTED_WITHIN_S * guests)
     if releases[0] != guest.kernel.release:
         raise RunFailed(f"The guest of {guest.name} runs {releases[0]}, but was given {guest.kernel.release}.")
+    if guest.machine.takes_turns:
+        shorten_turns(guest)
 
 
 def _make_ready(guest: Guest, guests: int) -> None:

@@ -91,10 +91,11 @@ def _check_cpus(workload: Workload, machine: Machine) -> None:
     if not lacking:
         return
     named = " and ".join(f"{key} names CPU {max(cpus)}" for key, cpus in lacking.items())
-    if machine.icount:
+    if machine.icount and machine.cpus == 1:
         free = {"server.cpus": "--set server.cpus=", "load.cpu": "--set load.cpu=-1 --set load.realtime=false"}
         raise BadInput(
-            f"{named}, but a guest with --icount has CPU 0 alone: give {' '.join(free[key] for key in lacking)}."
+            f"{named}, but a guest with --icount has CPU 0 alone: give {' '.join(free[key] for key in lacking)}, "
+            "or --cpus."
         )
     raise BadInput(f"{named}, but the guest has {machine.cpus} of them, from 0: raise --cpus, or pin others.")
 

@@ -197,8 +197,9 @@ def deviations(recorded: dict[str, Any], load_is_here: bool = True) -> list[str]
         )
     lab = recorded["lab"]
     if lab and lab.get("icount"):
+        of_all = " of whichever CPU has its turn" if lab["cpus"] > 1 else ""
         found.append(
-            "The host is emulated by QEMU's TCG, 1 instruction = 1 ns: times are counts of instructions, "
+            f"The host is emulated by QEMU's TCG, 1 instruction{of_all} = 1 ns: times are counts of instructions, "
             "and a wait for a disk is no real one."
         )
     elif lab and lab["accelerator"] == "tcg":
