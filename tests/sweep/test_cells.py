@@ -87,21 +87,22 @@ def test_a_cell_is_the_mean_over_its_valid_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("icount", "times"),
+    ("lab", "times"),
     [
-        (False, "(tcg): times are several times those of a real machine."),
-        (True, " = 1 ns): times are instructions"),
+        ({"icount": False, "cpus": 2}, "(tcg): times are several times those of a real machine."),
+        ({"icount": True, "cpus": 1}, " = 1 ns): times are instructions, of one CPU."),
+        ({"icount": True, "cpus": 4}, " = 1 ns): times are instructions, of CPUs that take turns."),
     ],
 )
 @pytest.mark.usefixtures("plan")
 def test_emulation_is_marked_in_every_form(
-    icount: bool, times: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: dict[str, Any], times: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from forktail.analysis.sweep.table import print_sweep
 
     for kernel in ("default", "odf"):
         for repeat in (1, 2, 3):
-            _run(_path(tmp_path, kernel, repeat), 10, lab={"accelerator": "tcg", "icount": icount})
+            _run(_path(tmp_path, kernel, repeat), 10, lab={"accelerator": "tcg"} | lab)
     sweep = analyse_sweep(tmp_path / "sweep")
     assert sweep.emulated
     assert sweep.valid

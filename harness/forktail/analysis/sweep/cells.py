@@ -70,8 +70,11 @@ class Sweep:
         """What the times of an emulated sweep are worth; None for any other."""
         if not self.emulated:
             return None
-        counted = all(run["lab"].get("icount") for run in self.document["runs"] if run["lab"])
-        times = "times are instructions, of one CPU" if counted else "times are several times those of a real machine"
+        labs = [run["lab"] for run in self.document["runs"] if run["lab"]]
+        times = "times are several times those of a real machine"
+        if all(lab.get("icount") for lab in labs):
+            one = all(lab.get("cpus") == 1 for lab in labs)
+            times = f"times are instructions, of {'one CPU' if one else 'CPUs that take turns'}"
         return (
             f"({', '.join(self.document['accelerators'])}): {times}. "
             "Ratios between kernels, and counts, are what to read here."
