@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event
 
@@ -15,6 +15,9 @@ from tests.kernel.guest import Boot, Program, boot
 
 Kernel = tuple[str, str]
 """A flavour, and a mode of its fork()."""
+
+_LONG = {"held", "snapshot", "staleness", "storm", "upkeep"}
+"""Programs that take most of the time: where results are kept, each has a guest of its own, so that less is lost."""
 
 
 class Kept:
@@ -96,19 +99,26 @@ class Boots:
         flavour, mode = kernel
         arguments = f"modes={mode} seconds={self._program_seconds}"
         kept = Kept(self._kept, kernel, image, self._initramfs) if self._kept else None
-        known = kept.read() if kept else {}
-        if kept and known:
-            left = [name for name in kept.programs if name not in known]
-            if not left:
-                return Boot("", kept={(name, mode): program for name, program in known.items()})
-            arguments += f" only={','.join(left)}"
         directory = self._directory / f"{flavour}-{mode}"
         directory.mkdir()
-        made = boot(image, self._initramfs, directory, self._seconds, arguments, stop=self._stop)
-        if kept:
-            kept.write(made)
-        made.kept = {(name, mode): program for name, program in known.items()}
+        if not kept:
+            return boot(image, self._initramfs, directory, self._seconds, arguments, stop=self._stop)
+        known = kept.read()
+        made = Boot("", kept={(name, mode): program for name, program in known.items()})
+        for part in parts([name for name in kept.programs if name not in known]):
+            only = f"{arguments} only={','.join(part)}"
+            guest = boot(image, self._initramfs, directory, self._seconds, only, stop=self._stop)
+            kept.write(guest)
+            made = replace(guest, before=made)
+            if self._stop.is_set():
+                break
         return made
+
+
+def parts(programs: list[str]) -> list[list[str]]:
+    """The programs, guest by guest: the short ones together, and each long one alone."""
+    short = [name for name in programs if name not in _LONG]
+    return [short] * bool(short) + [[name] for name in programs if name in _LONG]
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -84,6 +84,8 @@ class Boot:
     """When, in UTC, to the minute."""
     kept: dict[tuple[str, str], Program] = field(default_factory=dict)
     """The programs that it did not have to run, by name and mode, as they were reported by a guest before."""
+    before: Boot | None = None
+    """The guest of the same kernel that ran others of its programs just before; what is told below is of both."""
 
     @property
     def kernel(self) -> str:
@@ -95,7 +97,7 @@ class Boot:
     @property
     def programs(self) -> dict[tuple[str, str], Program]:
         """By name and mode; the mode is 0, or what was written to use_odf or memory.async_fork."""
-        found = dict(self.kept)
+        found = (self.before.programs if self.before else {}) | self.kept
         current: Program | None = None
         for line in self.console.splitlines():
             if not (mark := _MARK.match(line)):
@@ -110,12 +112,12 @@ class Boot:
     @property
     def ended(self) -> bool:
         """Whether the guest ran all its programs and told its log, or had nothing to run."""
-        log = self.programs.get(("dmesg", "-"))
-        return not self.console or (log is not None and log.status is not None)
+        log = re.search(r"^end dmesg - \d+$", self.console, re.MULTILINE)
+        return (not self.console or log is not None) and (self.before is None or self.before.ended)
 
     @property
     def complaints(self) -> list[str]:
-        found = []
+        found = self.before.complaints if self.before else []
         end: re.Pattern[str] | None = None
         for line in self.console.splitlines():
             end = end or next((end for begin, end in _EXPECTED if begin.search(line)), None)

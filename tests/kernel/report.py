@@ -25,9 +25,9 @@ _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 
 Written by `make test-kernel`. It builds the kernels with `--debug` unless they are in the cache, boots each in a guest
 under {accelerator} in each mode of its fork(), as many guests at once as there are CPUs, runs every program of
-[tests/kernel/](../tests/kernel/) there, and looks through all that the kernel printed for complaints. What a guest
-reported that came to its end without any is kept in build/kernel-tests: a program that passed there is not run again
-until the kernel or the program is another. By hand, on any kernels:
+[tests/kernel/](../tests/kernel/) there, long ones in a guest each, and looks through all that the kernel printed for
+complaints. What a guest reported that came to its end without any is kept in build/kernel-tests: a program that
+passed there is not run again until the kernel or the program is another. By hand, on any kernels:
 
 ```
 forktail kernel build all --debug
@@ -98,17 +98,20 @@ def _section(flavour: str, boots: dict[str, Boot], image: Path) -> str:
 
 def _ending(mode: str, boot: Boot) -> str:
     """A line of the list of boots."""
-    told = f"- `{mode}`: "
-    if boot.console:
+    guests = [boot]
+    while guests[0].before:
+        guests.insert(0, guests[0].before)
+    told = []
+    if booted := [guest for guest in guests if guest.console]:
         complaints = len(boot.complaints)
-        told += (
-            f"booted {boot.date}; the guest {'came' if boot.ended else 'did not come'} to its end after "
-            f"{boot.seconds:.0f} s, and the kernel complained {complaints} {'time' if complaints == 1 else 'times'}"
+        told.append(
+            f"{len(booted)} {'guest' if len(booted) == 1 else 'guests'}, from {booted[0].date} on; "
+            f"{'' if boot.ended else 'not '}to the end, after {sum(guest.seconds for guest in booted):.0f} s in all; "
+            f"the kernel complained {complaints} {'time' if complaints == 1 else 'times'}"
         )
-    if boot.kept:
-        dates = sorted({program.date for program in boot.kept.values()})
-        told += "; " * bool(boot.console) + f"{len(boot.kept)} programs of {', '.join(dates)}"
-    return told + "."
+    if kept := [program for guest in guests for program in guest.kept.values()]:
+        told.append(f"{len(kept)} programs of {', '.join(sorted({program.date for program in kept}))}")
+    return f"- `{mode}`: {'; '.join(told)}."
 
 
 def write_report(boots: dict[Kernel, Boot], images: dict[str, Path]) -> str:

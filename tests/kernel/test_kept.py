@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.kernel.boots import Kept
-from tests.kernel.guest import Boot
+from tests.kernel.boots import Kept, parts
+from tests.kernel.guest import Boot, Program
 
 _WHOLE = """kernel 6.1.0 #abc
 begin storm 1
@@ -60,6 +60,21 @@ def test_a_program_that_passed_is_kept(tmp_path: Path, initramfs: Path) -> None:
 )
 def test_nothing_is_kept_of_a_boot_that_says_less(tmp_path: Path, initramfs: Path, console: str) -> None:
     assert _keep(tmp_path, initramfs, console).read() == {}
+
+
+def test_of_guests_one_after_another_all_is_told() -> None:
+    first = Boot(_WHOLE.replace("begin dmesg -", "BUG: one"), kept={("victims", "1"): Program(["ok 1", "1..1"], 0)})
+    both = Boot(_WHOLE.replace("storm", "upkeep").replace("end dmesg", "WARNING: two\nend dmesg"), before=first)
+    assert {name for name, _ in both.programs} == {"victims", "storm", "pins", "upkeep", "dmesg"}
+    assert both.complaints == ["BUG: one", "WARNING: two"]
+    assert Boot(_WHOLE, before=Boot(_WHOLE)).ended
+    assert not Boot(_WHOLE, before=Boot(_WHOLE.replace("end dmesg - 0", ""))).ended
+
+
+def test_a_long_program_has_a_guest_of_its_own() -> None:
+    assert parts(["held", "pins", "storm", "threads"]) == [["pins", "threads"], ["held"], ["storm"]]
+    assert parts(["storm"]) == [["storm"]]
+    assert parts([]) == []
 
 
 @pytest.mark.parametrize("changed", ["init", "bin/busybox", "tests/storm"])
