@@ -110,7 +110,8 @@ def _ending(mode: str, boot: Boot) -> str:
             f"the kernel complained {complaints} {'time' if complaints == 1 else 'times'}"
         )
     if kept := [program for guest in guests for program in guest.kept.values()]:
-        told.append(f"{len(kept)} programs of {', '.join(sorted({program.date for program in kept}))}")
+        dates = ", ".join(sorted({program.date for program in kept}))
+        told.append(f"{len(kept)} {'program' if len(kept) == 1 else 'programs'} of {dates}")
     return f"- `{mode}`: {'; '.join(told)}."
 
 
