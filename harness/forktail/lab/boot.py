@@ -51,7 +51,10 @@ def prepare(kernel: LabKernel, machine: Machine, tell: Tell) -> Ground:
 
 
 def wait_until_up(guest: Guest, guests: int = 1) -> None:
-    """Wait for SSH to answer; RunFailed where it does not, or another release than the kernel's does."""
+    """Wait for SSH to answer, and shorten the turns of CPUs that take turns.
+
+    Raises RunFailed where the guest does not answer, or another release than the kernel's does.
+    """
     releases: list[str] = []
 
     def answers() -> bool:
