@@ -439,12 +439,16 @@ def test_the_shipped_thresholds_are_printed_and_read_back(tmp_path: Path) -> Non
     assert read_thresholds(tmp_path / "mine.toml") == THRESHOLDS
 
 
-def test_emulation_is_marked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("icount", "words"), [(False, "EMULATED: ratios hold"), (True, "EMULATED: times are instructions")]
+)
+def test_emulation_is_marked(icount: bool, words: str, tmp_path: Path) -> None:
     base, new = _pair(tmp_path)
-    _emulated(base, new)
-    _emulated(new, base)
+    lab = {"accelerator": "tcg", "icount": icount}
+    for path in [*_environments(base), *_environments(new)]:
+        edit(path, lambda document: document.update(lab=lab))
     code, told, _ = _call(base, new)
-    assert (code, "EMULATED: ratios hold" in told) == (0, True)
+    assert (code, told.count(words)) == (0, 2)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ def _cell(kernel: str, size: int, p99: float | None, again: bool = False, **more
 
 
 def _sweep(cells: list[dict[str, Any]], emulated: bool = False) -> Sweep:
-    return Sweep({"name": "some", "repeat": 3, "emulated": emulated, "cells": cells, "runs": []})
+    lab = {"accelerator": "tcg"} if emulated else None
+    return Sweep({"name": "some", "repeat": 3, "emulated": emulated, "cells": cells, "runs": [{"lab": lab}]})
 
 
 def _by_size(emulated: bool = False) -> Sweep:

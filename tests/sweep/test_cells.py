@@ -13,6 +13,7 @@ from tests.analysis.synthetic import FORK, PAGE_TABLE_COPY, RunDirectory, async_
 
 from forktail import rundir
 from forktail.analysis.sweep import analyse_sweep
+from forktail.analysis.sweep.axes import subtitle
 from forktail.analysis.sweep.table import print_sweep
 from forktail.errors import BadInput
 from forktail.sweep.plan import Plan, plan_sweep
@@ -87,16 +88,16 @@ def test_a_cell_is_the_mean_over_its_valid_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lab", "times"),
+    ("lab", "times", "worth"),
     [
-        ({"icount": False, "cpus": 2}, "(tcg): times are several times those of a real machine."),
-        ({"icount": True, "cpus": 1}, " = 1 ns): times are instructions, of one CPU."),
-        ({"icount": True, "cpus": 4}, " = 1 ns): times are instructions, of CPUs that take turns."),
+        ({"icount": False, "cpus": 2}, "(tcg): times are several times those of a real machine.", "ratios hold, "),
+        ({"icount": True, "cpus": 1}, " = 1 ns): times are instructions, of one CPU.", "times are instructions"),
+        ({"icount": True, "cpus": 4}, " = 1 ns): times are instructions, of CPUs that take", "times are instructions"),
     ],
 )
 @pytest.mark.usefixtures("plan")
 def test_emulation_is_marked_in_every_form(
-    lab: dict[str, Any], times: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: dict[str, Any], times: str, worth: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from forktail.analysis.sweep.table import print_sweep
 
@@ -110,7 +111,8 @@ def test_emulation_is_marked_in_every_form(
     assert "<b>emulated</b>" in html
     assert times in html
     print_sweep(sweep)
-    assert "EMULATED" in capsys.readouterr().out
+    assert f"EMULATED: {worth}" in capsys.readouterr().out
+    assert f"EMULATED: {worth}" in subtitle(sweep)
 
 
 @pytest.mark.usefixtures("plan")

@@ -12,6 +12,7 @@ from typing import Any
 from forktail import rundir
 from forktail.analysis.clock import ClientClock, move, read_client
 from forktail.analysis.closedload import ClosedLoad, read_closed_load
+from forktail.analysis.emulation import worth_of_times
 from forktail.analysis.eventlog import EventLog, read_event_log
 from forktail.analysis.quantity import count_text
 from forktail.analysis.querylog import QueryLog, no_queries, read_query_log
@@ -90,10 +91,7 @@ class Run:
     @property
     def emulation(self) -> str | None:
         """What the times of an emulated machine are worth, in a few words; None for any other machine."""
-        lab = section(self.environment, "lab")
-        if lab.get("accelerator") != "tcg":
-            return None
-        return "times are instructions" if lab.get("icount") else "ratios hold, absolute times do not"
+        return worth_of_times([section(self.environment, "lab")])
 
 
 def section(document: Document, name: str) -> Document:

@@ -37,6 +37,9 @@ MEMORY_TOLERANCE = 0.02
 """Kernels keep different amounts of the same memory to themselves."""
 MITIGATIONS = "cpu.mitigations"
 
+EMULATED = "emulated (tcg)"
+EMULATED_COUNTED = "emulated (tcg, 1 instruction = 1 ns)"
+
 _NO_CONDITION = ("name", "server.port")
 """What a workload may be called, and where its server listened, move no number."""
 
@@ -57,7 +60,7 @@ def machine(environment: Document) -> str:
     lab = section(environment, "lab")
     accelerator = lab.get("accelerator")
     if accelerator == "tcg":
-        return "emulated (tcg, 1 instruction = 1 ns)" if lab.get("icount") else "emulated (tcg)"
+        return EMULATED_COUNTED if lab.get("icount") else EMULATED
     if accelerator:
         return f"a guest of the lab ({accelerator})"
     return "no guest of the lab"

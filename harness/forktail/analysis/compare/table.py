@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from forktail.analysis.compare.comparison import Comparison
+from forktail.analysis.compare.conditions import EMULATED, EMULATED_COUNTED
 from forktail.analysis.compare.verdict import Verdict
+from forktail.analysis.emulation import COUNTED, STRETCHED
 from forktail.analysis.quantity import count_text, share_text, time_text
 
 Document = dict[str, Any]
@@ -85,8 +87,9 @@ def _sides(document: Document) -> Iterator[str]:
         side = document[role]
         kernel = f", {side['kernel']}" if side["kernel"] else ""
         releases = ", ".join(side["releases"]) or "no valid run"
-        machines = [machine for machine in side["machines"] if machine.startswith("emulated")]
-        mark = f", EMULATED: ratios hold, absolute times do not ({', '.join(machines)})" if machines else ""
+        machines = [machine for machine in side["machines"] if machine in (EMULATED, EMULATED_COUNTED)]
+        worth = COUNTED if machines == [EMULATED_COUNTED] else STRETCHED
+        mark = f", EMULATED: {worth} ({', '.join(machines)})" if machines else ""
         yield f"{role.upper():<4} {side['directory']}{kernel}: {side['name']}, {releases}{mark}"
 
 

@@ -33,7 +33,7 @@ _PALEST = 0.6
 def subtitle(sweep: Sweep) -> str:
     """What was measured, and whether its times are worth anything."""
     document = sweep.document
-    mark = "  ·  EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
+    mark = f"  ·  EMULATED: {sweep.emulation}" if sweep.emulated else ""
     if sweep.closed_loops:
         mark += f"  ·  CLOSED LOOP: {', '.join(sweep.closed_loops)}"
     made = sorted({cell["runs"] for cell in document["cells"]})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forktail import rundir
+from forktail.analysis.emulation import COUNTED, worth_of_times
 
 Document = dict[str, Any]
 
@@ -62,19 +63,28 @@ class Sweep:
         )
 
     @property
+    def _labs(self) -> list[Document]:
+        """What the environments of the runs in guests tell of these."""
+        return [run["lab"] for run in self.document["runs"] if run["lab"]]
+
+    @property
     def emulated(self) -> bool:
         return bool(self.document["emulated"])
 
     @property
+    def emulation(self) -> str | None:
+        """What the times of an emulated sweep are worth, in a few words; None for any other."""
+        return worth_of_times(self._labs)
+
+    @property
     def emulation_text(self) -> str | None:
-        """What the times of an emulated sweep are worth; None for any other."""
+        """The same in two sentences."""
         if not self.emulated:
             return None
-        labs = [run["lab"] for run in self.document["runs"] if run["lab"]]
         times = "times are several times those of a real machine"
-        if all(lab.get("icount") for lab in labs):
-            one = all(lab.get("cpus") == 1 for lab in labs)
-            times = f"times are instructions, of {'one CPU' if one else 'CPUs that take turns'}"
+        if self.emulation == COUNTED:
+            one = all(lab.get("cpus") == 1 for lab in self._labs)
+            times = f"{COUNTED}, of {'one CPU' if one else 'CPUs that take turns'}"
         return (
             f"({', '.join(self.document['accelerators'])}): {times}. "
             "Ratios between kernels, and counts, are what to read here."

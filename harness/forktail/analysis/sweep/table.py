@@ -30,7 +30,7 @@ def print_sweep(sweep: Sweep) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
-    mark = ", EMULATED: ratios hold, absolute times do not" if sweep.emulated else ""
+    mark = f", EMULATED: {sweep.emulation}" if sweep.emulated else ""
     console.print(f"{sweep.document['name']}: mean of valid runs, minimum to maximum below{mark}")
     if sweep.closed_loop_text:
         console.print(sweep.closed_loop_text, style="red", soft_wrap=True)
