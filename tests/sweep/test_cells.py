@@ -99,8 +99,6 @@ def test_a_cell_is_the_mean_over_its_valid_runs(tmp_path: Path) -> None:
 def test_emulation_is_marked_in_every_form(
     lab: dict[str, Any], times: str, worth: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from forktail.analysis.sweep.table import print_sweep
-
     for kernel in ("default", "odf"):
         for repeat in (1, 2, 3):
             _run(_path(tmp_path, kernel, repeat), 10, lab={"accelerator": "tcg"} | lab)
@@ -136,8 +134,6 @@ def test_a_directory_without_a_plan_is_refused(tmp_path: Path) -> None:
 def test_the_floor_of_fork_is_that_of_the_empty_server_on_the_same_kernel(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from forktail.analysis.sweep.table import print_sweep
-
     path = tmp_path / "some.toml"
     path.write_text('[sweep]\nrepeat = 1\nnoise_floor = false\nvary."server.size" = ["1MiB", "1GiB"]')
     plan = plan_sweep(path, [], ["default", "odf"])
@@ -177,8 +173,6 @@ def three_kernels(tmp_path: Path) -> Path:
 
 
 def test_threads_are_told_wherever_cells_are(three_kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from forktail.analysis.sweep.table import print_sweep
-
     sweep = analyse_sweep(three_kernels)
     assert sweep.valid, [run["reasons"] for run in sweep.document["runs"]]
     assert {(cell["arm"], cell["copy_threads"]): cell["copy_us"]["mean"] for cell in sweep.cells} == {
