@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from forktail.errors import BadInput
 from forktail.lab import registry
 from forktail.lab.guest import Guest, start_ticks
 from forktail.lab.image import Image
@@ -75,6 +77,19 @@ def test_another_process_of_the_same_pid_is_no_guest(guest: Guest, process: subp
 def test_a_guest_is_ended(guest: Guest, process: subprocess.Popen[bytes]) -> None:
     guest.end()
     assert process.wait(1) != 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"machine": {"cpus": 2, "sockets": 1}}, {"machine": {"cpus": 2, "numa_nodes": 4}}, {"machine": None}],
+)
+def test_what_another_version_wrote_is_told_and_left(other: dict[str, object], guest: Guest, tmp_path: Path) -> None:
+    (record,) = tmp_path.rglob("odf.json")
+    record.write_text(json.dumps(json.loads(record.read_text()) | other))
+    with pytest.raises(BadInput, match=f"odf.json tells of a guest, process {guest.pid}, as another version"):
+        registry.living()
+    assert record.exists()
+    assert guest.alive()
 
 
 def test_a_free_port_is_free() -> None:

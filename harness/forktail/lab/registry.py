@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forktail import rundir
+from forktail.errors import BadInput
 from forktail.lab.cache import guests_directory
 from forktail.lab.guest import Guest
 from forktail.lab.image import Image
@@ -75,6 +76,16 @@ def forget(guest: Guest) -> None:
 
 def _read(path: Path) -> Entry:
     document = rundir.read_json(path, _SCHEMA)
+    try:
+        return _entry(document)
+    except (BadInput, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{path} tells of a guest, process {document.get('pid')}, as another version of forktail does: "
+            "let that one's `lab down` end it, or end the process and delete the file."
+        ) from error
+
+
+def _entry(document: dict[str, Any]) -> Entry:
     guest = Guest(
         name=document["name"],
         kernel=LabKernel(document["flavour"], document["release"], Path(document["kernel"])),
