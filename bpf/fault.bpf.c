@@ -37,6 +37,16 @@ static __always_inline void fault_left(struct cpu_counts *cpu, struct thread *th
 		     thread->fault_aux);
 }
 
+/* Up to Linux 6.1 get_user_pages() is told so that a page which was there may be written to. */
+static __always_inline __u64 presence_by(__u64 result)
+{
+	if (!bpf_core_enum_value_exists(enum vm_fault_reason, VM_FAULT_WRITE))
+		return 0;
+	if (result & bpf_core_enum_value(enum vm_fault_reason, VM_FAULT_WRITE))
+		return FAULT_PRESENCE_KNOWN | FAULT_PAGE_PRESENT;
+	return FAULT_PRESENCE_KNOWN;
+}
+
 static __always_inline void handler_entered(__u64 address, unsigned int flags)
 {
 	struct thread *thread;
@@ -70,6 +80,7 @@ static __always_inline void handler_left(__u64 result)
 		count_exit(cpu, MEASURE_FAULT);
 		return;
 	}
+	thread->fault_aux = presence_by(result);
 	fault_left(cpu, thread, now);
 }
 

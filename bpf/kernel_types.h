@@ -35,6 +35,7 @@ enum fault_flag {
 };
 
 enum vm_fault_reason {
+	VM_FAULT_WRITE = 0x8,
 	VM_FAULT_RETRY = 0x400,
 };
 

@@ -25,6 +25,7 @@ from rich.console import Console
 from tests.analysis.synthetic import FAULT, INTERRUPTION, MS, NEVER, ORIGIN, RUN_QUEUE, Event, Query, RunDirectory
 
 from forktail.analysis import Summary, analyse
+from forktail.analysis.eventlog import FAULT_PAGE_PRESENT, FAULT_PRESENCE_KNOWN
 from forktail.analysis.figures import FIGURES
 from forktail.analysis.quantity import time_text
 from forktail.analysis.result import Result, derive
@@ -54,7 +55,8 @@ def _run() -> RunDirectory:
             Event(INTERRUPTION, RunDirectory.window_end + MS, 20_000),
             Event(INTERRUPTION, begin, 20_000, tgid=9),
             Event(INTERRUPTION, RunDirectory.fork_start + MS, 20_000),
-            Event(FAULT, begin + 100 * MS, 3_000, aux=1),
+            Event(FAULT, begin + 100 * MS, 3_000, aux=FAULT_PRESENCE_KNOWN | FAULT_PAGE_PRESENT),
+            Event(FAULT, begin + 200 * MS, 2_000, aux=FAULT_PRESENCE_KNOWN),
         ]
     )
 
@@ -63,6 +65,21 @@ def _run() -> RunDirectory:
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
     path = _run().write(tmp_path_factory.mktemp("analysis") / "run")
     return path, analyse(path)
+
+
+@pytest.mark.parametrize(
+    ("aux", "copies", "words"),
+    [
+        (FAULT_PRESENCE_KNOWN | FAULT_PAGE_PRESENT, 1, "1 (1 copy-on-write), 3 µs in all"),
+        (FAULT_PRESENCE_KNOWN, 0, "1 (0 copy-on-write), 3 µs in all"),
+        (0, None, "1 (the probe did not see which were copy-on-write), 3 µs in all"),
+    ],
+)
+def test_faults_are_called_copies_where_that_is_known(aux: int, copies: int | None, words: str, tmp_path: Path) -> None:
+    fault = Event(FAULT, RunDirectory.fork_start + 20 * MS, 3_000, aux=aux)
+    run = RunDirectory.whole(extra_events=[fault]).write(tmp_path / "run")
+    assert analyse(run).document["faults"] == {"count": 1, "copy_on_write": copies, "total_us": 3}
+    assert words in (run / "report.html").read_text()
 
 
 def _digests(run: Path, *names: str) -> dict[str, str]:
@@ -94,7 +111,7 @@ def test_the_numbers_are_those_of_the_run_made_by_hand(analysed: tuple[Path, Sum
     assert document["interruptions"]["total_us"] == 270
     assert [bucket["count"] for bucket in document["interruptions"]["buckets"]] == [6, 3]
     assert document["out_of_service_us"] == 10_270
-    assert document["faults"] == {"count": 1, "copy_on_write": 1, "total_us": 3}
+    assert document["faults"] == {"count": 2, "copy_on_write": 1, "total_us": 5}
     # The first query of the window waits for the whole fork: 10 ms and its own 100 + (2000 mod 7) us.
     assert document["queries"]["snapshot"]["max_us"] == 10_105
     assert document["queries"]["normal"]["max_us"] == 106
@@ -194,7 +211,7 @@ def test_the_data_set_holds_every_query_and_event(analysed: tuple[Path, Summary]
     assert table.schema.field("latency_ns").metadata[b"unit"] == b"ns"
     assert table.schema.metadata[b"forktail.clock"] == b"CLOCK_MONOTONIC"
     events = pq.read_table(run / "events.parquet").to_pylist()
-    assert len(events) == 18
+    assert len(events) == 19
     assert [event["start_ns"] for event in events] == sorted(event["start_ns"] for event in events)
     assert sum(event["kind"] == "interruption" and event["snapshot"] == 0 for event in events) == 11
 

@@ -42,6 +42,8 @@ def test_up_measures_and_down(lab: Lab, real_kernel: Path, tiny: Path, tmp_path:
     summary = json.loads(output)
     assert summary["kernel"] == {"flavour": flavour, "release": release}
     assert summary["queries"]["snapshot"]["count"] > 0
+    if release.startswith("6.1."):
+        assert 0 < summary["faults"]["copy_on_write"] <= summary["faults"]["count"]
     assert (out / "report.html").exists()
     environment = json.loads((out / "environment.json").read_text())
     assert environment["lab"] | {"schema": ""} == {

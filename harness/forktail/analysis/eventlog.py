@@ -46,6 +46,10 @@ class Kind(IntEnum):
     FLIGHT = 9
 
 
+FAULT_PAGE_PRESENT = 1
+FAULT_PRESENCE_KNOWN = 2
+"""Bits of a fault's aux."""
+
 Events = npt.NDArray[Any]
 """Records of dtype EVENT."""
 

@@ -14,7 +14,7 @@ from forktail.analysis.answer import answer, excess_shares, tail_parts
 from forktail.analysis.attribute import CAUSES, PARTS
 from forktail.analysis.classify import AMBIGUOUS, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
-from forktail.analysis.eventlog import Kind
+from forktail.analysis.eventlog import FAULT_PAGE_PRESENT, FAULT_PRESENCE_KNOWN, Kind
 from forktail.analysis.mechanism import REASONS, copy_threads, fork_text, mechanism_name
 from forktail.analysis.quantity import size_text, us
 from forktail.analysis.querylog import OK, OPERATIONS, counts
@@ -221,9 +221,10 @@ def _faults(result: Result) -> dict[str, Any]:
     for fork in result.snapshots:
         within |= (faults["start"] >= fork.start_ns) & (faults["start"] <= fork.end_ns)
     seen = faults[within]
+    known = bool((seen["aux"] & FAULT_PRESENCE_KNOWN).all())
     return {
         "count": len(seen),
-        "copy_on_write": int((seen["aux"] & 1).sum()),
+        "copy_on_write": int((seen["aux"] & FAULT_PAGE_PRESENT).astype(np.bool_).sum()) if known else None,
         "total_us": us(int(seen["duration"].sum())),
     }
 
