@@ -224,7 +224,7 @@ def _faults(result: Result) -> dict[str, Any]:
     known = bool((seen["aux"] & FAULT_PRESENCE_KNOWN).all())
     return {
         "count": len(seen),
-        "copy_on_write": int((seen["aux"] & FAULT_PAGE_PRESENT).astype(np.bool_).sum()) if known else None,
+        "copy_on_write": int(np.count_nonzero(seen["aux"] & FAULT_PAGE_PRESENT)) if known else None,
         "total_us": us(int(seen["duration"].sum())),
     }
 
