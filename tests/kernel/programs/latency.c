@@ -13,6 +13,7 @@
 #define TRACING "/sys/kernel/tracing/"
 #define TABLES 512
 #define TABLES_WRITTEN 100
+#define FORKS 3
 
 struct timing {
 	double fork;
@@ -88,7 +89,7 @@ static void read_trace(struct timing *timing)
 	set("events/fork_pt/enable", "0");
 }
 
-static struct timing measure(struct pages *pages)
+static struct timing measure_one(struct pages *pages)
 {
 	struct timing timing = {0};
 
@@ -118,6 +119,23 @@ static struct timing measure(struct pages *pages)
 		 "for %d tables",
 		 timing.fork, timing.copying, timing.slowest_write, timing.copies, TABLES_WRITTEN);
 	return timing;
+}
+
+/* Of a few forks the least time on page tables, since a busy host prolongs one at random, and the
+ * copies of one of them if all have as many, else -1. */
+static struct timing measure(struct pages *pages)
+{
+	struct timing best = measure_one(pages);
+
+	for (int i = 1; i < FORKS; i++) {
+		struct timing timing = measure_one(pages);
+
+		if (timing.copying < best.copying)
+			best.copying = timing.copying;
+		if (timing.copies != best.copies)
+			best.copies = -1;
+	}
+	return best;
 }
 
 int main(void)
