@@ -107,7 +107,10 @@ class Boots:
         made = Boot("", kept={(name, mode): program for name, program in known.items()})
         for part in parts([name for name in kept.programs if name not in known]):
             only = f"{arguments} only={','.join(part)}"
-            guest = boot(image, self._initramfs, directory, self._seconds, only, stop=self._stop)
+            # The console of each stays, for the trace of a complaint is nowhere else.
+            place = directory / part[0]
+            place.mkdir()
+            guest = boot(image, self._initramfs, place, self._seconds, only, stop=self._stop)
             kept.write(guest)
             made = replace(guest, before=made)
             if self._stop.is_set():

@@ -15,6 +15,7 @@ from tests.kernel.guest import Boot, Program
 _OPTIONS = (
     *("KASAN", "PROVE_LOCKING", "DEBUG_ATOMIC_SLEEP", "DEBUG_VM", "PAGE_TABLE_CHECK_ENFORCED", "DEBUG_LIST"),
     *("FAIL_PAGE_ALLOC", "FAILSLAB", "DETECT_HUNG_TASK", "SOFTLOCKUP_DETECTOR", "PREEMPT_VOLUNTARY", "LRU_GEN"),
+    *("MEMORY_FAILURE", "KVM_AMD"),
 )
 
 _KNOBS = {"odf": "use_odf", "async-fork": "memory.async_fork"}
@@ -109,9 +110,12 @@ def _ending(mode: str, boot: Boot) -> str:
             f"{'' if boot.ended else 'not '}to the end, after {sum(guest.seconds for guest in booted):.0f} s in all; "
             f"the kernel complained {complaints} {'time' if complaints == 1 else 'times'}"
         )
+    if alarms := sum(guest.false_alarms for guest in guests):
+        told.append(f"{alarms} booted again after a false alarm of KASAN's")
     if kept := [program for guest in guests for program in guest.kept.values()]:
-        dates = ", ".join(sorted({program.date for program in kept}))
-        told.append(f"{len(kept)} {'program' if len(kept) == 1 else 'programs'} of {dates}")
+        dates = sorted({program.date for program in kept})
+        span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        told.append(f"{len(kept)} {'program' if len(kept) == 1 else 'programs'} of {span}")
     return f"- `{mode}`: {'; '.join(told)}."
 
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as a complaint of a kernel, and which call traces a program provokes."""
+"""What counts as a complaint of a kernel, which call traces a program provokes, and which alarm is a false one."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
-from tests.kernel.guest import Boot
+from tests.kernel.guest import Boot, boot
 
 _TRACE = "[    1.5] Call Trace:"
 
@@ -27,3 +30,50 @@ def test_a_call_trace_that_a_program_provokes(begin: str, end: str) -> None:
     # Whatever else is told there is a complaint.
     for line in ("BUG: KASAN: use-after-free in copy_pmd_range", "WARNING: at mm/memory.c:1", "BUG: Bad page map"):
         assert Boot("\n".join([begin, line, _TRACE, end])).complaints == [line]
+
+
+# As a kernel told it, but for the frames between.
+_ALARM = """[    0.009312] ==================================================================
+[    0.009312] BUG: KASAN: wild-memory-access in do_raw_spin_lock+0x12a/0x280
+[    0.009312] Write of size 4 at addr ff110000010e20a8 by task swapper/0/0
+[    0.009312] Call Trace:
+[    0.009312]  <IRQ>
+[    0.009312]  handle_edge_irq+0x30/0xaf0
+[    0.009312]  </IRQ>
+[    0.009312]  <TASK>
+[    0.009312] RIP: 0010:x86_model+0x24/0x40
+[    0.009312]  cpu_detect+0x156/0x2e0
+[    0.009312]  identify_cpu+0x353/0x18f0
+[    0.009312]  identify_boot_cpu+0x11/0xbf
+[    0.009312]  </TASK>
+"""
+
+
+def test_a_false_alarm_is_told_from_others() -> None:
+    assert Boot(_ALARM).false_alarm
+    assert Boot(_ALARM).complaints, "it is a complaint where no other guest was booted"
+    assert not Boot(_ALARM.replace("wild-memory-access", "use-after-free")).false_alarm
+    assert not Boot(_ALARM.replace("identify_boot_cpu", "dup_mmap")).false_alarm
+    # Of two reports it is not the other's trace that counts.
+    assert not Boot(_ALARM.replace("identify_boot_cpu", "dup_mmap") + "  identify_boot_cpu+0x11/0xbf").false_alarm
+
+
+@pytest.mark.parametrize(("alarms", "told"), [(0, 0), (1, 1), (9, 4)])
+def test_a_guest_that_raised_a_false_alarm_is_booted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alarms: int, told: int
+) -> None:
+    (tmp_path / "alarm").write_text(_ALARM)
+    qemu = tmp_path / "qemu-system-x86_64"
+    # It raises so many alarms, a guest each, and then hangs, as one does that is not ended, or comes to its end.
+    qemu.write_text(f"""#!/bin/sh
+cd {tmp_path}
+echo >> guests
+if [ $(wc -l < guests) -le {alarms} ]; then cat alarm; exec sleep 60; fi
+echo 'begin dmesg -'; echo 'end dmesg - 0'
+""")
+    qemu.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    made = boot(tmp_path / "bzImage", tmp_path / "initramfs", tmp_path, seconds=30)
+    assert (made.false_alarms, made.ended, made.false_alarm) == (told, alarms < 5, alarms >= 5)
+    assert (tmp_path / "guests").read_text().count("\n") == told + 1
+    assert made.seconds < 10
