@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,7 +109,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
             *command.started(),
             *([] if command.process.poll() is not None else [command.process.pid]),
         ]:
-            os.kill(pid, signal.SIGKILL)
+            # Some end by themselves once others of the command are killed.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         command.process.wait()
 
 
