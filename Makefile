@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep quick test test-kernel test-ansible kernels setup ansible lint notebooks benchmark lock clean help costs digests nightly
+.PHONY: sweep quick test test-kernel test-races test-ansible kernels setup ansible lint notebooks benchmark lock clean help costs digests nightly
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -36,7 +36,12 @@ test: setup ansible lint ## run every check and test
 
 test-kernel: setup ## run tests/kernel on debug kernels and write docs/kernel-test-report.md
 	$(BIN)/forktail kernel build all --debug
-	FORKTAIL_KERNEL_DEBUG=1 FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md FORKTAIL_KERNEL_GUESTS=$$(nproc) \
+	FORKTAIL_KERNEL_CHECKS=debug FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md FORKTAIL_KERNEL_GUESTS=$$(nproc) \
+		FORKTAIL_KERNEL_KEPT=build/kernel-tests $(BIN)/pytest tests/kernel
+
+test-races: setup ## run tests/kernel on kernels that look for races and leaks and write docs/kernel-race-report.md
+	$(BIN)/forktail kernel build all --races
+	FORKTAIL_KERNEL_CHECKS=races FORKTAIL_KERNEL_REPORT=docs/kernel-race-report.md FORKTAIL_KERNEL_GUESTS=$$(($$(nproc) / 4 + 1)) \
 		FORKTAIL_KERNEL_KEPT=build/kernel-tests $(BIN)/pytest tests/kernel
 
 test-ansible: kernels ansible ## run the playbooks whole, in guests of the lab

@@ -58,7 +58,8 @@ class Kept:
 class Boots:
     """Guests that run every program of `initramfs`, each with its own directory under `directory`.
 
-    With `kept`, a directory, they run those alone that are not kept there.
+    With `kept`, a directory, they run those alone that are not kept there. `arguments` are for the kernel and its
+    /init.
     """
 
     def __init__(
@@ -67,14 +68,16 @@ class Boots:
         initramfs: Path,
         directory: Path,
         seconds: float,
-        program_seconds: int,
+        arguments: str,
+        cpus: int,
         at_once: int,
         kept: Path | None,
     ) -> None:
         self._initramfs = initramfs
         self._directory = directory
         self._seconds = seconds
-        self._program_seconds = program_seconds
+        self._arguments = arguments
+        self._cpus = cpus
         self._kept = kept
         self._stop = Event()
         self._pool = ThreadPoolExecutor(at_once)
@@ -97,12 +100,12 @@ class Boots:
 
     def _boot(self, kernel: Kernel, image: Path) -> Boot:
         flavour, mode = kernel
-        arguments = f"modes={mode} seconds={self._program_seconds}"
+        arguments = f"{self._arguments} modes={mode}"
         kept = Kept(self._kept, kernel, image, self._initramfs) if self._kept else None
         directory = self._directory / f"{flavour}-{mode}"
         directory.mkdir()
         if not kept:
-            return boot(image, self._initramfs, directory, self._seconds, arguments, stop=self._stop)
+            return self._run(image, directory, arguments)
         known = kept.read()
         made = Boot("", kept={(name, mode): program for name, program in known.items()})
         for part in parts([name for name in kept.programs if name not in known]):
@@ -110,12 +113,15 @@ class Boots:
             # The console of each stays, for the trace of a complaint is nowhere else.
             place = directory / part[0]
             place.mkdir()
-            guest = boot(image, self._initramfs, place, self._seconds, only, stop=self._stop)
+            guest = self._run(image, place, only)
             kept.write(guest)
             made = replace(guest, before=made)
             if self._stop.is_set():
                 break
         return made
+
+    def _run(self, image: Path, directory: Path, arguments: str) -> Boot:
+        return boot(image, self._initramfs, directory, self._seconds, arguments, cpus=self._cpus, stop=self._stop)
 
 
 def parts(programs: list[str]) -> list[list[str]]:

@@ -20,11 +20,17 @@ from forktail.kernel import cache as kernels
 
 _HERE = Path(__file__).parent
 
-# Set to 1, the kernels of `forktail kernel build all --debug` are tested.
-_DEBUG = os.environ.get("FORKTAIL_KERNEL_DEBUG", "0") == "1"
-# For a host that does other things besides; KASAN makes a program five to ten times as long.
-_BOOT_SECONDS = 21600 if _DEBUG else 2400
-_PROGRAM_SECONDS = 9000 if _DEBUG else 600
+# `debug` or `races`: the kernels of `forktail kernel build all --debug` or `--races` are tested.
+_CHECKS = os.environ.get("FORKTAIL_KERNEL_CHECKS") or None
+# For a host that does other things besides; a check makes a program five to ten times as long.
+_BOOT_SECONDS = 21600 if _CHECKS else 2400
+_ARGUMENTS = f"seconds={9000 if _CHECKS else 600}"
+_CPUS = 2
+if _CHECKS == "races":
+    # More CPUs that race, page tables as they are with PTI and huge pages, and an eye on every 200th access. What the
+    # kernel says waits for its log at the end, and so does not break into what a program says.
+    _CPUS = 4
+    _ARGUMENTS += " pti=on transparent_hugepage=always kcsan.skip_watch=200 loglevel=3 log_buf_len=16M"
 
 
 @cache
@@ -33,7 +39,7 @@ def find_image(flavour: str) -> Path | None:
     if named := os.environ.get(f"FORKTAIL_KERNEL_{flavour.upper().replace('-', '_')}"):
         return Path(named)
     try:
-        built = kernels.find(flavour, debug=_DEBUG)
+        built = kernels.find(flavour, _CHECKS)
     except BadInput:
         return None
     return built.image if built else None
@@ -64,18 +70,22 @@ def boots(request: pytest.FixtureRequest, initramfs: Path, tmp_path_factory: pyt
         initramfs,
         tmp_path_factory.mktemp("boots"),
         _BOOT_SECONDS,
-        _PROGRAM_SECONDS,
+        _ARGUMENTS,
+        _CPUS,
         int(os.environ.get("FORKTAIL_KERNEL_GUESTS", "1")),
         Path(kept) if (kept := os.environ.get("FORKTAIL_KERNEL_KEPT")) else None,
     )
     yield made
     made.close()
     if (path := os.environ.get("FORKTAIL_KERNEL_REPORT")) and made.ended():
-        Path(path).write_text(write_report(made.ended(), {flavour: image for (flavour, _), image in images.items()}))
+        by_flavour = {flavour: image for (flavour, _), image in images.items()}
+        Path(path).write_text(write_report(made.ended(), by_flavour, _CHECKS or "debug"))
 
 
 @pytest.fixture
 def booted(flavour: str, mode: str, boots: Boots) -> Boot:
     if find_image(flavour) is None:
-        pytest.skip(f"no {flavour} kernel is built: `forktail kernel build {flavour}{' --debug' * _DEBUG}`")
+        pytest.skip(
+            f"no {flavour} kernel is built: `forktail kernel build {flavour}{f' --{_CHECKS}' if _CHECKS else ''}`"
+        )
     return boots.of((flavour, mode))

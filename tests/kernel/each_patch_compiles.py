@@ -78,7 +78,7 @@ def check(directory: Path, configs: Path | None = None) -> None:
         for flavour in series.flavours:
             build = directory / flavour
             build.mkdir(exist_ok=True)
-            parts = [tree / series.defconfig, *series.fragments(flavour, False)]
+            parts = [tree / series.defconfig, *series.fragments(flavour)]
             (build / ".config").write_text("\n".join(part.read_text() for part in parts))
             make = ("make", "-s", f"O={build}", f"-j{len(os.sched_getaffinity(0))}", "KCFLAGS=-Werror", "CC=ccache gcc")
             _run(*make, "olddefconfig", "prepare", cwd=tree)

@@ -15,24 +15,35 @@ from tests.kernel.guest import Boot, Program
 _OPTIONS = (
     *("KASAN", "PROVE_LOCKING", "DEBUG_ATOMIC_SLEEP", "DEBUG_VM", "PAGE_TABLE_CHECK_ENFORCED", "DEBUG_LIST"),
     *("FAIL_PAGE_ALLOC", "FAILSLAB", "DETECT_HUNG_TASK", "SOFTLOCKUP_DETECTOR", "PREEMPT_VOLUNTARY", "LRU_GEN"),
-    *("MEMORY_FAILURE", "KVM_AMD"),
+    *("MEMORY_FAILURE", "KVM_AMD", "KCSAN", "PREEMPT", "DEBUG_PREEMPT", "DEBUG_KMEMLEAK", "PAGE_OWNER"),
 )
 
 _KNOBS = {"odf": "use_odf", "async-fork": "memory.async_fork"}
 """What a flavour's modes are written to."""
 
-_HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
-# What the kernels were tested with
+_PAGES = {
+    "debug": ("What the kernels were tested with", "make test-kernel", "."),
+    "races": (
+        "What the kernels were searched for races with",
+        "make test-races",
+        """: of KCSAN's
+reports those with a function in a stack that the patches define, for Linux has races of its own.""",
+    ),
+}
+"""By what the kernels are checked for: title, command, and what is to be known besides."""
 
-Written by `make test-kernel`. It builds the kernels with `--debug` unless they are in the cache, boots each in a guest
-under {accelerator} in each mode of its fork(), as many guests at once as there are CPUs, runs every program of
+_HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
+# {title}
+
+Written by `{command}`. It builds the kernels with `--{checks}` unless they are in the cache, boots each in guests
+under {accelerator} in each mode of its fork(), as many at once as the CPUs bear, runs every program of
 [tests/kernel/](../tests/kernel/) there, long ones in a guest each, and looks through all that the kernel printed for
-complaints. What a guest reported that came to its end without any is kept in build/kernel-tests: a program that
-passed there is not run again until the kernel or the program is another. By hand, on any kernels:
+complaints{besides} What a guest reported that came to its end without any is kept in build/kernel-tests: a program
+that passed there is not run again until the kernel or the program is another. By hand, on any kernels:
 
 ```
-forktail kernel build all --debug
-FORKTAIL_KERNEL_DEBUG=1 FORKTAIL_KERNEL_REPORT=docs/kernel-test-report.md .venv/bin/pytest tests/kernel
+forktail kernel build all --{checks}
+FORKTAIL_KERNEL_CHECKS={checks} FORKTAIL_KERNEL_REPORT=report.md .venv/bin/pytest tests/kernel
 ```
 
 {cpus} CPUs of a {machine} host, {qemu}. A point is one sentence that a program found true or false; a skipped one
@@ -119,10 +130,15 @@ def _ending(mode: str, boot: Boot) -> str:
     return f"- `{mode}`: {'; '.join(told)}."
 
 
-def write_report(boots: dict[Kernel, Boot], images: dict[str, Path]) -> str:
-    """A page of Markdown about some boots; the images are those of the flavours."""
+def write_report(boots: dict[Kernel, Boot], images: dict[str, Path], checks: str) -> str:
+    """A page of Markdown about some boots; the images are those of the flavours, with `checks` laid over."""
     qemu = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True).stdout
+    title, command, besides = _PAGES[checks]
     head = _HEAD.format(
+        title=title,
+        command=command,
+        checks=checks,
+        besides=besides,
         accelerator="TCG",
         cpus=os.cpu_count(),
         machine=platform.machine(),

@@ -174,6 +174,7 @@ def stand_in(tmp_path: Path, start: Start) -> StandIn:
         made.configs / "default.config": "CONFIG_FLAVOUR=1\n",
         made.configs / "other.config": "CONFIG_FLAVOUR=2\n",
         made.configs / "debug.config": "CONFIG_DEBUG=y\n",
+        made.configs / "races.config": "CONFIG_RACES=y\n",
         made.configs / "host.config": "CONFIG_HOST=y\n",
         made.configs / "source.toml": (
             'version = "6.1"\ndefconfig = "defconfig"\n'

@@ -29,6 +29,10 @@ def test_no_such_flavour(stand_in: StandIn) -> None:
     check(stand_in.build("fast-fork"), 2, "no flavour 'fast-fork'", "has default and other")
 
 
+def test_both_checks_at_once(stand_in: StandIn) -> None:
+    check(stand_in.build("--debug", "--races"), 2, "--debug and --races", "one by one")
+
+
 def test_no_such_configs(stand_in: StandIn, tmp_path: Path) -> None:
     check(stand_in.start("build", "--configs", tmp_path / "nowhere"), 2, "nowhere/source.toml", "--configs")
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tests.kernel_build.conftest import PATCH, StandIn
 
+from forktail.kernel.series import CHECKS
+
 
 def listed(stand_in: StandIn) -> list[dict[str, str]]:
     code, output, errors = stand_in.start("list", "--json").finish()
@@ -32,13 +34,15 @@ def test_nothing_is_built_twice(stand_in: StandIn) -> None:
     assert len(stand_in.builds) == 1
 
 
-def test_flavours_share_a_build_tree_and_debugging_has_its_own(stand_in: StandIn) -> None:
+def test_flavours_share_a_build_tree_and_what_checks_them_has_its_own(stand_in: StandIn) -> None:
     code, _, errors = stand_in.build("all").finish()
     assert code == 0, errors
-    assert stand_in.built("--debug")["release"] == "6.1.999-forktail-default-debug"
+    for checks in CHECKS:
+        assert stand_in.built(f"--{checks}")["release"] == f"6.1.999-forktail-default-{checks}"
     assert {kernel["flavour"] for kernel in listed(stand_in)} == {"default", "other"}
-    assert len(stand_in.builds) == 3
-    assert sorted(path.name for path in stand_in.work.glob("build*") if path.is_dir()) == ["build", "build-debug"]
+    assert len(stand_in.builds) == 4
+    trees = sorted(path.name for path in stand_in.work.glob("build*") if path.is_dir())
+    assert trees == ["build", "build-debug", "build-races"]
 
 
 def test_a_changed_patch_touches_its_files_alone(stand_in: StandIn) -> None:

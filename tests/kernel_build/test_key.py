@@ -12,13 +12,13 @@ import pytest
 from tests.kernel_build.conftest import StandIn
 
 from forktail.kernel import key
-from forktail.kernel.series import read_series
+from forktail.kernel.series import CHECKS, read_series
 from forktail.kernel.source import Source
 
 
-def key_of(stand_in: StandIn, flavour: str = "default", debug: bool = False) -> str:
+def key_of(stand_in: StandIn, flavour: str = "default", checks: str | None = None) -> str:
     series = read_series(stand_in.configs)
-    return key.of(key.inputs(Source(stand_in.tree), series, series.fragments(flavour, debug)))
+    return key.of(key.inputs(Source(stand_in.tree), series, series.fragments(flavour, checks)))
 
 
 def append(path: Path) -> None:
@@ -44,15 +44,16 @@ def test_each_input_changes_the_key(stand_in: StandIn, change: Callable[[StandIn
     assert key_of(stand_in) != before
 
 
-def test_flavours_and_debugging_have_keys_of_their_own(stand_in: StandIn) -> None:
-    keys = {key_of(stand_in, flavour, debug) for flavour in ("default", "other") for debug in (False, True)}
-    assert len(keys) == 4
+def test_flavours_and_what_checks_them_have_keys_of_their_own(stand_in: StandIn) -> None:
+    keys = {key_of(stand_in, flavour, checks) for flavour in ("default", "other") for checks in (None, *CHECKS)}
+    assert len(keys) == 6
 
 
 def test_what_does_not_go_into_a_kernel_leaves_its_key(stand_in: StandIn) -> None:
     before = key_of(stand_in)
     append(stand_in.configs / "other.config")
     append(stand_in.configs / "debug.config")
+    append(stand_in.configs / "races.config")
     (stand_in.tree / ".git").mkdir()
     (stand_in.tree / ".git" / "index").write_text("x")
     assert key_of(stand_in) == before

@@ -86,7 +86,7 @@ def test_debian_s_configuration_keeps_every_option(
     base = tmp_path / "debian.config"
     base.write_bytes(lzma.decompress(DEBIAN_CONFIG.read_bytes()))
     tree = BuildTree(patched.tree, tmp_path / "build", tmp_path / "log", "0", "")
-    tree.configure(base, series.fragments(flavour, False, HOST))
+    tree.configure(base, series.fragments(flavour, base=HOST))
     options = dict(read_options(tree.directory / ".config"))
     assert options["CONFIG_LOCALVERSION"] == f'"-forktail-{flavour}"'
     assert options["CONFIG_DEBUG_INFO_BTF"] == "y"

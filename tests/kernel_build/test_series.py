@@ -18,12 +18,12 @@ from forktail.kernel import cache
 from forktail.kernel.buildtree import BuildTree
 from forktail.kernel.options import read_options
 from forktail.kernel.progress import Silence
-from forktail.kernel.series import Series, read_series
+from forktail.kernel.series import CHECKS, Series, read_series
 from forktail.kernel.worktree import WorkTree, touched
 
 PATCHES = sorted(CONFIGS.glob("patches/*"))
 FRAGMENTS = sorted(CONFIGS.glob("*.config"))
-VARIANTS = [(flavour, debug) for flavour in read_series(CONFIGS).flavours for debug in (False, True)]
+VARIANTS = [(flavour, checks) for flavour in read_series(CONFIGS).flavours for checks in (None, *CHECKS)]
 
 
 def name(path: Path) -> str:
@@ -85,12 +85,12 @@ def build_tree(patched: WorkTree, directory: Path) -> BuildTree:
     return BuildTree(patched.tree, directory / "build", directory / "log", "0", "")
 
 
-@pytest.mark.parametrize(("flavour", "debug"), VARIANTS)
+@pytest.mark.parametrize(("flavour", "checks"), VARIANTS)
 def test_kconfig_keeps_every_option(
-    series: Series, patched: WorkTree, tmp_path: Path, flavour: str, debug: bool
+    series: Series, patched: WorkTree, tmp_path: Path, flavour: str, checks: str | None
 ) -> None:
     tree = build_tree(patched, tmp_path)
-    tree.configure(patched.tree / series.defconfig, series.fragments(flavour, debug))
+    tree.configure(patched.tree / series.defconfig, series.fragments(flavour, checks))
     options = dict(read_options(tree.directory / ".config"))
     assert options["CONFIG_LOCALVERSION"] == f'"-forktail-{flavour}"'
     assert "m" not in options.values()

@@ -80,6 +80,7 @@ Configs = Annotated[
 def build_flavour(
     flavour: Annotated[str, typer.Argument(help="A flavour, or all of them.")] = "default",
     debug: Annotated[bool, typer.Option("--debug", help="With KASAN, lockdep and page-table checks; slow.")] = False,
+    races: Annotated[bool, typer.Option("--races", help="With KCSAN, kmemleak and full preemption; slow.")] = False,
     source: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A tarball or a tree of Linux 6.1 [Debian's package].")
     ] = None,
@@ -102,10 +103,15 @@ def build_flavour(
         flavours = series.flavours if flavour == "all" else [flavour]
         if host_config is not None and not deb:
             raise BadInput("--host-config is what a package for hosts is configured from: give --deb with it.")
+        if debug and races:
+            raise BadInput(
+                "--debug and --races are two kernels, for KASAN and KCSAN exclude each other: build one by one."
+            )
+        checks = "debug" if debug else "races" if races else None
         if deb:
             with Steps() as steps:
                 packages = [
-                    build_package(name, debug, series, source, steps, host_config or DEBIAN) for name in flavours
+                    build_package(name, checks, series, source, steps, host_config or DEBIAN) for name in flavours
                 ]
             if as_json:
                 print_json({"packages": [package.as_json() for package in packages]})
@@ -114,7 +120,7 @@ def build_flavour(
                     print(f"{package.release}  {package.deb}")
             return
         with Steps() as steps:
-            kernels = [build(name, debug, series, source, steps) for name in flavours]
+            kernels = [build(name, checks, series, source, steps) for name in flavours]
         if as_json:
             print_json({"kernels": [kernel.as_json() for kernel in kernels]})
         else:

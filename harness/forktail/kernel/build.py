@@ -15,17 +15,18 @@ from forktail.kernel import cache, key, toolchain
 from forktail.kernel.buildtree import BuildTree
 from forktail.kernel.cache import BuiltKernel
 from forktail.kernel.progress import Progress, Silence
-from forktail.kernel.series import Series, read_series
+from forktail.kernel.series import Series, read_series, with_checks
 from forktail.kernel.source import Source, find_source
 from forktail.kernel.worktree import WorkTree
 
 _TREE_BYTES = 2 * 2**30
-_BUILD_BYTES = {False: 4 * 2**30, True: 8 * 2**30}
+_BUILD_BYTES = 4 * 2**30
+_CHECKED_BUILD_BYTES = 8 * 2**30
 
 
-def check_disk(work: WorkTree, build: Path, debug: bool, whole_build: int | None = None) -> None:
+def check_disk(work: WorkTree, build: Path, checks: str | None, whole_build: int | None = None) -> None:
     """EnvironmentLacks when the disk is too small for a build in `build`, which takes `whole_build` bytes at first."""
-    whole_build = whole_build or _BUILD_BYTES[debug]
+    whole_build = whole_build or (_CHECKED_BUILD_BYTES if checks else _BUILD_BYTES)
     needed = (0 if work.tree.exists() else _TREE_BYTES) + (whole_build // 4 if build.exists() else whole_build)
     place = cache.cache_directory()
     free = shutil.disk_usage(place).free
@@ -47,23 +48,23 @@ def _keep(tree: BuildTree, directory: Path) -> None:
         shutil.copyfile(source, directory / name)
 
 
-def _build(flavour: str, debug: bool, series: Series, source: Source, progress: Progress) -> BuiltKernel:
-    fragments = series.fragments(flavour, debug)
+def _build(flavour: str, checks: str | None, series: Series, source: Source, progress: Progress) -> BuiltKernel:
+    fragments = series.fragments(flavour, checks)
     made_of = key.inputs(source, series, fragments)
     kernel_key = key.of(made_of)
-    target = cache.entry(flavour, debug, kernel_key)
+    target = cache.entry(flavour, checks, kernel_key)
     if built := cache.read_entry(target):
         return built  # Another process built it while we waited.
     work = WorkTree(cache.cache_directory() / "work" / source.identity, source)
-    check_disk(work, work.build_directory(debug), debug)
+    check_disk(work, work.build_directory(checks), checks)
     work.prepare(series, progress)
-    name = cache.name_of(flavour, debug)
+    name = with_checks(flavour, checks)
     tree = BuildTree(
         work.tree,
-        work.build_directory(debug),
+        work.build_directory(checks),
         work.directory / f"{name}.log",
         build_id=kernel_key[: key.SHORT],
-        suffix="-debug" if debug else "",
+        suffix=with_checks("", checks),
     )
     progress.begin(f"configure {name}")
     tree.configure(work.tree / series.defconfig, fragments)
@@ -77,7 +78,7 @@ def _build(flavour: str, debug: bool, series: Series, source: Source, progress: 
         partial,
         {
             "flavour": flavour,
-            "debug": debug,
+            "checks": checks,
             "release": tree.release(),
             "key": kernel_key,
             "built": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -94,7 +95,7 @@ def _build(flavour: str, debug: bool, series: Series, source: Source, progress: 
 
 def build(
     flavour: str,
-    debug: bool = False,
+    checks: str | None = None,
     series: Series | None = None,
     source: Path | None = None,
     progress: Progress | None = None,
@@ -102,13 +103,13 @@ def build(
     """The kernel of a flavour, built unless the cache has it; waits while another process builds."""
     progress = progress or Silence()
     series = series or read_series()
-    fragments = series.fragments(flavour, debug)
+    fragments = series.fragments(flavour, checks)
     toolchain.check_tools()
     base = find_source(series, source, progress)
-    if built := cache.read_entry(cache.entry(flavour, debug, key.of(key.inputs(base, series, fragments)))):
+    if built := cache.read_entry(cache.entry(flavour, checks, key.of(key.inputs(base, series, fragments)))):
         return built  # Without the lock: a build of another kernel may hold it for an hour.
     with told_of_the_cache(), cache.locked(progress):
-        return _build(flavour, debug, series, base, progress)
+        return _build(flavour, checks, series, base, progress)
 
 
 @contextmanager

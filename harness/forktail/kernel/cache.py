@@ -15,7 +15,7 @@ from typing import Any
 
 from forktail.kernel import key
 from forktail.kernel.progress import Progress, Silence
-from forktail.kernel.series import Series, read_series
+from forktail.kernel.series import Series, read_series, with_checks
 from forktail.kernel.source import present_source
 
 SCHEMA = "forktail.kernel/1"
@@ -69,10 +69,6 @@ class BuiltKernel(Built):
     def flavour(self) -> str:
         return str(self.manifest["flavour"])
 
-    @property
-    def debug(self) -> bool:
-        return bool(self.manifest["debug"])
-
     def as_json(self) -> dict[str, Any]:
         return self._as_json({"image": self.image, "vmlinux": self.vmlinux})
 
@@ -99,13 +95,9 @@ def directory_bytes(directory: Path) -> int:
     return sum(path.lstat().st_blocks * 512 for path in directory.rglob("*"))
 
 
-def name_of(flavour: str, debug: bool) -> str:
-    return f"{flavour}-debug" if debug else flavour
-
-
-def entry(flavour: str, debug: bool, kernel_key: str) -> Path:
+def entry(flavour: str, checks: str | None, kernel_key: str) -> Path:
     """The directory of a kernel, there or not."""
-    return cache_directory() / f"{name_of(flavour, debug)}-{kernel_key[: key.SHORT]}"
+    return cache_directory() / f"{with_checks(flavour, checks)}-{kernel_key[: key.SHORT]}"
 
 
 def read_entry(directory: Path) -> BuiltKernel | None:
@@ -156,14 +148,14 @@ def _directories() -> list[Path]:
     return [path for path in cache_directory().glob("*-*") if path.suffix != PARTIAL]
 
 
-def find(flavour: str, debug: bool = False, series: Series | None = None) -> BuiltKernel | None:
+def find(flavour: str, checks: str | None = None, series: Series | None = None) -> BuiltKernel | None:
     """The kernel of a flavour as the series is now, from Debian's source; None when it must be built first."""
     series = series or read_series()
-    fragments = series.fragments(flavour, debug)
+    fragments = series.fragments(flavour, checks)
     source = present_source(series)
     if source is None:
         return None
-    return read_entry(entry(flavour, debug, key.of(key.inputs(source, series, fragments))))
+    return read_entry(entry(flavour, checks, key.of(key.inputs(source, series, fragments))))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from forktail.kernel.buildtree import BuildTree
 from forktail.kernel.cache import BuiltPackage
 from forktail.kernel.hostconfig import DEBIAN, LAB, host_config
 from forktail.kernel.progress import Progress, Silence
-from forktail.kernel.series import BASE, HOST, Series, read_series
+from forktail.kernel.series import BASE, HOST, Series, read_series, with_checks
 from forktail.kernel.source import Source, find_source
 from forktail.kernel.worktree import WorkTree
 
@@ -43,19 +43,19 @@ def _take(tree: BuildTree, release: str, version: str) -> Path:
 
 
 def _build(
-    flavour: str, debug: bool, series: Series, source: Source, name: str, base: bytes | None, progress: Progress
+    flavour: str, checks: str | None, series: Series, source: Source, name: str, base: bytes | None, progress: Progress
 ) -> BuiltPackage:
-    fragments = series.fragments(flavour, debug, HOST if base else BASE)
+    fragments = series.fragments(flavour, checks, HOST if base else BASE)
     made_of = _inputs(source, series, fragments, base)
     package_key = key.of(made_of)
-    label = f"{cache.name_of(flavour, debug)}-deb"
+    label = f"{with_checks(flavour, checks)}-deb"
     target = cache.cache_directory() / f"{label}-{package_key[: key.SHORT]}"
     if built := cache.read_package(target):
         return built  # Another process built it while we waited.
     work = WorkTree(cache.cache_directory() / "work" / source.identity, source)
     # bindeb-pkg leaves its packages beside the build tree, and a guest's kernel is packed where it was compiled.
-    directory = work.directory / ("host-debug" if debug else "host") / "build" if base else work.build_directory(debug)
-    check_disk(work, directory, debug, _FULL_BUILD_BYTES if name == DEBIAN else None)
+    directory = work.directory / with_checks("host", checks) / "build" if base else work.build_directory(checks)
+    check_disk(work, directory, checks, _FULL_BUILD_BYTES if name == DEBIAN else None)
     work.prepare(series, progress)
     directory.mkdir(parents=True, exist_ok=True)
     tree = BuildTree(
@@ -63,7 +63,7 @@ def _build(
         directory,
         work.directory / f"{label}.log",
         build_id=package_key[: key.SHORT],
-        suffix="-debug" if debug else "",
+        suffix=with_checks("", checks),
     )
     progress.begin(f"configure {label}")
     defconfig = work.tree / series.defconfig
@@ -86,7 +86,7 @@ def _build(
         partial,
         {
             "flavour": flavour,
-            "debug": debug,
+            "checks": checks,
             "host_config": name,
             "release": release,
             "version": version,
@@ -106,7 +106,7 @@ def _build(
 
 def build_package(
     flavour: str,
-    debug: bool = False,
+    checks: str | None = None,
     series: Series | None = None,
     source: Path | None = None,
     progress: Progress | None = None,
@@ -118,10 +118,10 @@ def build_package(
     """
     progress = progress or Silence()
     series = series or read_series()
-    series.fragments(flavour, debug)
+    series.fragments(flavour, checks)
     toolchain.check_tools(packaging=True)
     base = host_config(config, series, progress)
     name = config if config in (DEBIAN, LAB) else str(Path(config).resolve())
     found = find_source(series, source, progress)
     with told_of_the_cache(), cache.locked(progress):
-        return _build(flavour, debug, series, found, name, base, progress)
+        return _build(flavour, checks, series, found, name, base, progress)

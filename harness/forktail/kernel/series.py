@@ -12,8 +12,9 @@ from pathlib import Path
 from forktail.errors import BadInput, EnvironmentLacks
 
 BASE = "base"
-DEBUG = "debug"
 HOST = "host"
+CHECKS = ("debug", "races")
+"""What may be laid over a flavour to find its mistakes: of memory and locking, or of what runs at the same time."""
 FLAVOURS = ("default", "odf", "async-fork")
 """As they followed each other, and are shown side by side; a flavour that someone adds comes after."""
 
@@ -27,11 +28,16 @@ def no_flavour(name: str, besides: str = "") -> BadInput:
     return BadInput(f"{name!r} is no kernel flavour: {hint}")
 
 
+def with_checks(name: str, checks: str | None) -> str:
+    """What a release, a directory or a file is called where one of `CHECKS` is laid over: its name goes behind."""
+    return f"{name}-{checks}" if checks else name
+
+
 @dataclass(frozen=True)
 class Series:
     """The directory of a series: `source.toml`, `patches/`, a fragment a flavour.
 
-    Besides `base.config` for guests, `host.config` for what is packaged for hosts, and `debug.config` for both.
+    Besides `base.config` for guests, `host.config` for what is packaged for hosts, and the `CHECKS` for both.
     """
 
     directory: Path
@@ -47,19 +53,20 @@ class Series:
 
     @property
     def flavours(self) -> list[str]:
-        names = {path.stem for path in self.directory.glob("*.config")} - {BASE, DEBUG, HOST}
+        names = {path.stem for path in self.directory.glob("*.config")} - {BASE, HOST, *CHECKS}
         return [*(name for name in FLAVOURS if name in names), *sorted(names - set(FLAVOURS))]
 
-    def fragments(self, flavour: str, debug: bool, base: str = BASE) -> list[Path]:
+    def fragments(self, flavour: str, checks: str | None = None, base: str = BASE) -> list[Path]:
         """The configuration fragments of a flavour, later ones winning; BadInput for one that there is not.
 
-        `base` is `BASE` for a guest's kernel, `HOST` for one that is laid over a distribution's configuration.
+        `base` is `BASE` for a guest's kernel, `HOST` for one that is laid over a distribution's configuration; `checks`
+        one of `CHECKS`, or none.
         """
         if flavour not in self.flavours:
             raise BadInput(
                 f"There is no flavour {flavour!r}: {self.directory} has {' and '.join(self.flavours) or 'none'}."
             )
-        found = [self.directory / f"{name}.config" for name in [base, flavour, *([DEBUG] if debug else [])]]
+        found = [self.directory / f"{name}.config" for name in [base, flavour, *([checks] if checks else [])]]
         for path in found:
             if not path.exists():
                 raise BadInput(f"{path} is missing: give --configs a directory as kernel-configs/linux-6.1 is.")

@@ -16,7 +16,7 @@ from pathlib import Path
 from forktail.errors import BadInput
 from forktail.kernel.process import failed, run
 from forktail.kernel.progress import Progress
-from forktail.kernel.series import Series
+from forktail.kernel.series import Series, with_checks
 from forktail.kernel.source import Source
 
 
@@ -61,9 +61,9 @@ class WorkTree:
         self._pristine = source.path if source.is_tree else directory / "pristine"
         self._record = directory / "patched.json"
 
-    def build_directory(self, debug: bool) -> Path:
-        """Flavours share a build tree, for few files know them apart; debugging options reach every file."""
-        return self.directory / ("build-debug" if debug else "build")
+    def build_directory(self, checks: str | None) -> Path:
+        """Flavours share a build tree, for few files know them apart; what checks them reaches every file."""
+        return self.directory / with_checks("build", checks)
 
     def prepare(self, series: Series, progress: Progress) -> None:
         """Bring the tree to exactly the base source and the patches of the series."""
