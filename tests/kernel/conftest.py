@@ -27,10 +27,10 @@ _BOOT_SECONDS = 21600 if _CHECKS else 2400
 _ARGUMENTS = f"seconds={9000 if _CHECKS else 600}"
 _CPUS = 2
 if _CHECKS == "races":
-    # More CPUs that race, page tables as they are with PTI and huge pages, and an eye on every 1000th access. What the
-    # kernel says waits for its log at the end, and so does not break into what a program says.
+    # More CPUs that race, page tables as they are with PTI and huge pages, and an eye on every twentieth access. What
+    # the kernel says waits for its log at the end, and so does not break into what a program says.
     _CPUS = 4
-    _ARGUMENTS += " pti=on transparent_hugepage=always kcsan.skip_watch=1000 loglevel=3 log_buf_len=16M"
+    _ARGUMENTS += " pti=on transparent_hugepage=always kcsan.skip_watch=20 loglevel=3 log_buf_len=16M"
 
 
 @cache

@@ -28,12 +28,6 @@ def _run(*command: str | Path, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
-def _touched(patches: list[Path]) -> list[str]:
-    """The C files of the series, as they are named in its patches."""
-    found = re.findall(r"^\+\+\+ b/(\S+\.c)$", "\n".join(path.read_text() for path in patches), re.MULTILINE)
-    return sorted(set(found))
-
-
 def _compiled(tree: Path, name: str, config: str) -> bool:
     """Whether a C file is there, and the configuration asks for it."""
     path = tree / name
@@ -70,9 +64,8 @@ def check(directory: Path, configs: Path | None = None) -> None:
         sys.exit(f"{tree} is there already, with whatever was applied to it: remove it, or give another directory.")
     tree.mkdir(parents=True)
     _run("tar", "-xf", source.path, "--strip-components=1", cwd=tree)
-    patches = list(series.patches)
     symbols: dict[str, list[tuple[str, set[str], set[str]]]] = {flavour: [] for flavour in series.flavours}
-    for number, patch in enumerate([None, *patches]):
+    for number, patch in enumerate([None, *series.patches]):
         if patch:
             _run("patch", "-p1", "-s", "-i", patch, cwd=tree)
         for flavour in series.flavours:
@@ -83,9 +76,10 @@ def check(directory: Path, configs: Path | None = None) -> None:
             make = ("make", "-s", f"O={build}", f"-j{len(os.sched_getaffinity(0))}", "KCFLAGS=-Werror", "CC=ccache gcc")
             _run(*make, "olddefconfig", "prepare", cwd=tree)
             config = (build / ".config").read_text()
-            objects = [name[:-1] + "o" for name in _touched(patches) if _compiled(tree, name, config)]
+            sources = [name for name in sorted(series.touched) if name.endswith(".c")]
+            objects = [name[:-1] + "o" for name in sources if _compiled(tree, name, config)]
             _run(*make, *objects, cwd=tree)
-            when = f"after {number} of {len(patches)}"
+            when = f"after {number} of {len(series.patches)}"
             symbols[flavour].append((f"{when}, {flavour}", *_symbols(build, objects)))
             print(f"{when}: {len(objects)} objects of {flavour}", flush=True)
     for found in symbols.values():

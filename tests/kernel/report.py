@@ -26,8 +26,8 @@ _PAGES = {
     "races": (
         "What the kernels were searched for races with",
         "make test-races",
-        """: of KCSAN's
-reports those with a function in a stack that the patches define, for Linux has races of its own.""",
+        """. KCSAN
+looks at the accesses of the C files alone that the patches make: Linux has races of its own, most of them meant.""",
     ),
 }
 """By what the kernels are checked for: title, command, and what is to be known besides."""
@@ -121,6 +121,8 @@ def _ending(mode: str, boot: Boot) -> str:
             f"{'' if boot.ended else 'not '}to the end, after {sum(guest.seconds for guest in booted):.0f} s in all; "
             f"the kernel complained {complaints} {'time' if complaints == 1 else 'times'}"
         )
+    if watched := sum(program.watched for program in boot.programs.values()):
+        told.append(f"KCSAN watched {watched:,} accesses")
     if alarms := sum(guest.false_alarms for guest in guests):
         told.append(f"{alarms} booted again after a false alarm of KASAN's")
     if kept := [program for guest in guests for program in guest.kept.values()]:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as a complaint of a kernel, which call traces a program provokes, which race is Linux' own, and which
-alarm is a false one."""
+"""What counts as a complaint of a kernel, which call traces a program provokes, and which alarm is a false one."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from tests.kernel.guest import Boot, boot
-from tests.kernel.races import functions_of_the_series
 
 _TRACE = "[    1.5] Call Trace:"
 
@@ -34,47 +32,9 @@ def test_a_call_trace_that_a_program_provokes(begin: str, end: str) -> None:
         assert Boot("\n".join([begin, line, _TRACE, end])).complaints == [line]
 
 
-# As a kernel told it, but for most of the frames.
-_RACE = """[ 1392.271395] BUG: KCSAN: data-race in end_swap_bio_read / folio_batch_move_lru
-[ 1392.271400]
-[ 1392.271402] write to 0xffeb0e8f400e0000 of 8 bytes by interrupt on cpu 2:
-[ 1392.271404]  end_swap_bio_read+0x10a/0x1c0
-[ 1392.271406]  irqentry_exit+0x11/0x40
-[ 1392.271408]
-[ 1392.271410] read to 0xffeb0e8f400e0000 of 8 bytes by task 11274 on cpu 1:
-[ 1392.271412]  folio_batch_move_lru+0x21b/0x5f0
-[ 1392.271414]  handle_mm_fault+0x10c5/0x2440
-[ 1392.271416]
-[ 1392.271418] value changed: 0x0010000000080019 -> 0x001000000008001d
-[ 1392.271420]
-[ 1392.271422] Reported by Kernel Concurrency Sanitizer on:
-"""
-
-
-def test_a_race_is_a_complaint_where_a_function_of_the_series_takes_part() -> None:
-    first = _RACE.splitlines()[0]
-    assert Boot(_RACE).complaints == []
-    for mainline, ours in (
-        ("handle_mm_fault", "async_fork_copy_table"),
-        ("irqentry_exit", "copy_uncopied_ptes.isra.0"),
-        ("folio_batch_move_lru+", "odf_unshare+"),
-    ):
-        assert Boot(_RACE.replace(mainline, ours)).complaints == [first]
-        # Of two with the same names, it is the one that complains.
-        assert Boot(_RACE + _RACE.replace(mainline, ours).replace("1392.", "1393.")).complaints == [
-            first.replace("1392.", "1393.")
-        ]
-    # Nobody knows whose this is.
-    assert Boot("[    1.5] BUG: KCSAN: data-race in _find_next_bit+0x42/0xe0\n").complaints
-    # What stands in the middle of a report is a complaint of its own.
-    other = "[ 1392.271409] BUG: Bad page map in process redis-server"
-    assert Boot(_RACE.replace("[ 1392.271408]", other)).complaints == [other]
-
-
-def test_the_functions_of_the_series() -> None:
-    known = functions_of_the_series()
-    assert {"__async_fork_sync_range", "copy_uncopied_table", "odf_copy_table", "pmd_marked", "unmark"} <= known
-    assert not {"handle_mm_fault", "copy_pmd_range", "dup_mmap", "try_to_unmap_one", "if", "return"} & known
+def test_a_race_is_a_complaint() -> None:
+    line = "[   60.604117] BUG: KCSAN: data-race in unmark / unmark"
+    assert Boot(f"{line}\n[   60.604742]  unmark+0x4d/0xd0\n").complaints == [line]
 
 
 def test_memory_that_nobody_owns_is_a_complaint() -> None:

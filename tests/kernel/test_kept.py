@@ -71,6 +71,13 @@ def test_of_guests_one_after_another_all_is_told() -> None:
     assert not Boot(_WHOLE, before=Boot(_WHOLE.replace("end dmesg - 0", ""))).ended
 
 
+def test_what_kcsan_watched_is_told_of_each_program() -> None:
+    console = _WHOLE.replace("end storm", "# KCSAN watched 1234 accesses\nend storm")
+    programs = Boot(console).programs
+    assert programs["storm", "1"].passed
+    assert (programs["storm", "1"].watched, programs["pins", "1"].watched) == (1234, 0)
+
+
 def test_a_long_program_has_a_guest_of_its_own() -> None:
     assert parts(["held", "pins", "storm", "threads"]) == [["pins", "threads"], ["held"], ["storm"]]
     assert parts(["storm"]) == [["storm"]]

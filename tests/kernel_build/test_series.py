@@ -19,7 +19,7 @@ from forktail.kernel.buildtree import BuildTree
 from forktail.kernel.options import read_options
 from forktail.kernel.progress import Silence
 from forktail.kernel.series import CHECKS, Series, read_series
-from forktail.kernel.worktree import WorkTree, touched
+from forktail.kernel.worktree import WorkTree
 
 PATCHES = sorted(CONFIGS.glob("patches/*"))
 FRAGMENTS = sorted(CONFIGS.glob("*.config"))
@@ -56,7 +56,7 @@ def test_a_patch_says_from_whom_and_why(patch: Path) -> None:
 
 
 def test_a_series_that_is_taken_back_leaves_the_source_as_it_was(series: Series, patched: WorkTree) -> None:
-    files = set().union(*map(touched, series.patches))
+    files = series.touched
     with_patches = {file: (patched.tree / file).stat().st_mtime_ns for file in files}
     patched.prepare(series, Silence())
     assert {file: (patched.tree / file).stat().st_mtime_ns for file in files} == with_patches

@@ -65,6 +65,7 @@ def _build(flavour: str, checks: str | None, series: Series, source: Source, pro
         work.directory / f"{name}.log",
         build_id=kernel_key[: key.SHORT],
         suffix=with_checks("", checks),
+        watched=series.watched(checks),
     )
     progress.begin(f"configure {name}")
     tree.configure(work.tree / series.defconfig, fragments)

@@ -18,14 +18,21 @@ _FULL_BUILD_STEPS = 2_330
 
 
 class BuildTree:
-    """One directory given to make as O=; `log` takes all that make says, `build_id` is what `uname -v` begins with."""
+    """One directory given to make as O=.
 
-    def __init__(self, tree: Path, directory: Path, log: Path, build_id: str, suffix: str) -> None:
+    `log` takes all that make says, `build_id` is what `uname -v` begins with, `watched` are the only objects whose
+    accesses KCSAN looks at where the configuration has it.
+    """
+
+    def __init__(
+        self, tree: Path, directory: Path, log: Path, build_id: str, suffix: str, watched: Sequence[str] = ()
+    ) -> None:
         self.tree = tree
         self.directory = directory
         self.log = log
         self._build_id = build_id
         self._suffix = suffix
+        self._watched = watched
 
     def configure(self, defconfig: Path, fragments: Sequence[Path]) -> None:
         """Lay the fragments over a whole configuration; BadInput when an option of theirs does not survive."""
@@ -86,6 +93,7 @@ class BuildTree:
             f"--jobs={len(os.sched_getaffinity(0))}",
             "CC=ccache gcc",
             f"LOCALVERSION={self._suffix}",
+            *([f"KCSAN_SANITIZE=$(if $(filter {' '.join(self._watched)},$@),y,n)"] if self._watched else []),
             # Who built it, when and how often would make every build of the same inputs another kernel.
             f"KBUILD_BUILD_VERSION={self._build_id}",
             "KBUILD_BUILD_TIMESTAMP=1970-01-01",

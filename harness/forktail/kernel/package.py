@@ -64,6 +64,7 @@ def _build(
         work.directory / f"{label}.log",
         build_id=package_key[: key.SHORT],
         suffix=with_checks("", checks),
+        watched=series.watched(checks),
     )
     progress.begin(f"configure {label}")
     defconfig = work.tree / series.defconfig

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,6 +56,23 @@ class Series:
     def flavours(self) -> list[str]:
         names = {path.stem for path in self.directory.glob("*.config")} - {BASE, HOST, *CHECKS}
         return [*(name for name in FLAVOURS if name in names), *sorted(names - set(FLAVOURS))]
+
+    @cached_property
+    def touched(self) -> set[str]:
+        """The files that the patches change, make or remove, as they are named in the kernel's tree."""
+        patches = "\n".join(path.read_text(errors="surrogateescape") for path in self.patches)
+        return set(re.findall(r"^(?:--- a|\+\+\+ b)/([^\t\n]+)", patches, re.MULTILINE))
+
+    def watched(self, checks: str | None) -> list[str]:
+        """The objects that KCSAN is to look at where races are looked for: those of the C files that the patches make.
+
+        It looks at one access of many, wherever that is. What is also done by all that the rest of a kernel does would
+        leave it few looks at what only a fork does.
+        """
+        if checks != "races":
+            return []
+        made = "\n".join(path.read_text(errors="surrogateescape") for path in self.patches)
+        return [f"{name}.o" for name in re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)\.c$", made, re.MULTILINE)]
 
     def fragments(self, flavour: str, checks: str | None = None, base: str = BASE) -> list[Path]:
         """The configuration fragments of a flavour, later ones winning; BadInput for one that there is not.

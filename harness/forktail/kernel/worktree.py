@@ -20,11 +20,6 @@ from forktail.kernel.series import Series, with_checks
 from forktail.kernel.source import Source
 
 
-def touched(patch: Path) -> set[str]:
-    """The files that a patch changes, makes or removes."""
-    return set(re.findall(r"^(?:--- a|\+\+\+ b)/([^\t\n]+)", patch.read_text(errors="surrogateescape"), re.MULTILINE))
-
-
 def kernel_version(tree: Path) -> str | None:
     """`6.1.192` of a tree; None where it is no kernel."""
     try:
@@ -67,7 +62,7 @@ class WorkTree:
 
     def prepare(self, series: Series, progress: Progress) -> None:
         """Bring the tree to exactly the base source and the patches of the series."""
-        files = set().union(*map(touched, series.patches))
+        files = series.touched
         former = set(json.loads(self._record.read_text())) if self._record.exists() else set()
         if self.source.is_tree:
             progress.begin("copy the source")
