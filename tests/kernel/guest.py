@@ -36,6 +36,9 @@ _COMPLAINT = re.compile(
 # On a CPU with five levels of page tables: while identify_cpu() has its capabilities cleared, KASAN reckons with four
 # levels, and takes what an interrupt's handler touches then for a wild access.
 _FALSE_ALARM = re.compile(r"BUG: KASAN: wild-memory-access(?:(?!</TASK>).)* identify_boot_cpu\+0x", re.DOTALL)
+# QEMU, while a guest boots, may look a device up in a map of memory that another virtual CPU has just changed: its
+# issue 1921.
+_ABORT = re.compile(r"qemu-system-x86_64: .*: Assertion `.*' failed\.$", re.MULTILINE)
 _BOOTS = 5
 
 
@@ -97,9 +100,8 @@ class Boot:
     """When, in UTC, to the minute."""
     kept: dict[tuple[str, str], Program] = field(default_factory=dict)
     """The programs that it did not have to run, by name and mode, as they were reported by a guest before."""
-    false_alarms: int = 0
-    """How many guests were ended before this one because KASAN had raised a false alarm: it reports once, so that they
-    would have proved nothing."""
+    voided: tuple[str, ...] = ()
+    """Why guests were given up before this one, each for another."""
     before: Boot | None = None
     """The guest of the same kernel that ran others of its programs just before; what is told below is of both."""
 
@@ -137,6 +139,15 @@ class Boot:
         return _FALSE_ALARM.search(self.console) is not None
 
     @property
+    def void(self) -> str | None:
+        """What it is that leaves this guest without proof of anything, before its first program."""
+        if self.false_alarm:
+            return "a false alarm of KASAN's, which reports once"
+        if _ABORT.search(self.console) and not self.kernel:
+            return "an abort of QEMU's"
+        return None
+
+    @property
     def complaints(self) -> list[str]:
         found = self.before.complaints if self.before else []
         end: re.Pattern[str] | None = None
@@ -163,8 +174,8 @@ def boot(
     """Run a guest to its end, for `seconds`, or until `stop`; it does not outlive this call. The arguments are for its
     /init.
 
-    With `icount` it has one CPU, whatever `cpus` says, and its clock counts instructions. After a false alarm of
-    KASAN's another is booted, a few times at most.
+    With `icount` it has one CPU, whatever `cpus` says, and its clock counts instructions. After a guest that is void
+    another is booted, a few times at most.
     """
     disk = directory / "swap.img"
     with disk.open("wb") as file:
@@ -177,8 +188,8 @@ def boot(
         *("-drive", f"file={disk},if=none,id=d0,format=raw,cache=unsafe", "-device", "virtio-blk-pci,drive=d0"),
     ]
     made = _boot(command, directory / "console", seconds, stop)
-    while made.false_alarm and made.false_alarms + 1 < _BOOTS:
-        made = replace(_boot(command, directory / "console", seconds, stop), false_alarms=made.false_alarms + 1)
+    while made.void and len(made.voided) + 1 < _BOOTS:
+        made = replace(_boot(command, directory / "console", seconds, stop), voided=(*made.voided, made.void))
     return made
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 from tests.kernel.boots import Kernel, digest_of
@@ -123,8 +124,8 @@ def _ending(mode: str, boot: Boot) -> str:
         )
     if watched := sum(program.watched for program in boot.programs.values()):
         told.append(f"KCSAN watched {watched:,} accesses")
-    if alarms := sum(guest.false_alarms for guest in guests):
-        told.append(f"{alarms} booted again after a false alarm of KASAN's")
+    for reason, count in Counter(reason for guest in guests for reason in guest.voided).items():
+        told.append(f"{count} booted again after {reason}")
     if kept := [program for guest in guests for program in guest.kept.values()]:
         dates = sorted({program.date for program in kept})
         span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
