@@ -50,9 +50,9 @@ def test_races_are_looked_for_in_what_the_patches_make_and_nowhere_else(stand_in
     objects = "mm/new.o mm/other.o drivers/mm/new.o"
     makefile.write_text(f"{makefile.read_text()}\n{objects}:\n\t@echo '$@ $(KCSAN_SANITIZE).'\n")
     stand_in.rule(f"$(MAKE) {objects}")
-    races = Path(stand_in.built("--races")["log"]).read_text()
-    assert "\nmm/new.o y.\nmm/other.o n.\ndrivers/mm/new.o n.\n" in races
-    assert "\nmm/new.o .\n" in Path(stand_in.built()["log"]).read_text()
+    races = Path(stand_in.built("--races")["log"]).read_text().splitlines()
+    assert {"mm/new.o y.", "mm/other.o n.", "drivers/mm/new.o n."} <= set(races)
+    assert "mm/new.o ." in Path(stand_in.built()["log"]).read_text().splitlines()
 
 
 def test_a_changed_patch_touches_its_files_alone(stand_in: StandIn) -> None:

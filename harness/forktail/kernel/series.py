@@ -58,21 +58,24 @@ class Series:
         return [*(name for name in FLAVOURS if name in names), *sorted(names - set(FLAVOURS))]
 
     @cached_property
+    def _diff(self) -> str:
+        return "\n".join(path.read_text(errors="surrogateescape") for path in self.patches)
+
+    @cached_property
     def touched(self) -> set[str]:
         """The files that the patches change, make or remove, as they are named in the kernel's tree."""
-        patches = "\n".join(path.read_text(errors="surrogateescape") for path in self.patches)
-        return set(re.findall(r"^(?:--- a|\+\+\+ b)/([^\t\n]+)", patches, re.MULTILINE))
+        return set(re.findall(r"^(?:--- a|\+\+\+ b)/([^\t\n]+)", self._diff, re.MULTILINE))
 
     def watched(self, checks: str | None) -> list[str]:
         """The objects that KCSAN is to look at where races are looked for: those of the C files that the patches make.
 
         It looks at one access of many, wherever that is. What is also done by all that the rest of a kernel does would
-        leave it few looks at what only a fork does.
+        leave it few looks at what only a fork does. It looks everywhere for patches that make none.
         """
         if checks != "races":
             return []
-        made = "\n".join(path.read_text(errors="surrogateescape") for path in self.patches)
-        return [f"{name}.o" for name in re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)\.c$", made, re.MULTILINE)]
+        made = re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)\.c$", self._diff, re.MULTILINE)
+        return [f"{name}.o" for name in made]
 
     def fragments(self, flavour: str, checks: str | None = None, base: str = BASE) -> list[Path]:
         """The configuration fragments of a flavour, later ones winning; BadInput for one that there is not.
