@@ -36,8 +36,7 @@ _COMPLAINT = re.compile(
 # On a CPU with five levels of page tables: while identify_cpu() has its capabilities cleared, KASAN reckons with four
 # levels, and takes what an interrupt's handler touches then for a wild access.
 _FALSE_ALARM = re.compile(r"BUG: KASAN: wild-memory-access(?:(?!</TASK>).)* identify_boot_cpu\+0x", re.DOTALL)
-# QEMU, while a guest boots, may look a device up in a map of memory that another virtual CPU has just changed: its
-# issue 1921.
+# What QEMU says when it ends itself; in iotlb_to_section(), while a guest of several CPUs boots, its issue 1921 tells.
 _ABORT = re.compile(r"qemu-system-x86_64: .*: Assertion `.*' failed\.$", re.MULTILINE)
 _BOOTS = 5
 

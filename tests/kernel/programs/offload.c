@@ -11,7 +11,6 @@
 #include "pages.h"
 
 #define TRACING "/sys/kernel/tracing/"
-#define KCSAN "/sys/kernel/debug/kcsan"
 #define TABLES 512
 #define TABLES_WRITTEN 100
 
@@ -49,12 +48,9 @@ static void shorter(struct pages *pages)
 
 	if (!knobs_set_threads(0))
 		tap_bail_out("memory.async_fork cannot be set: %s", strerror(errno));
-	/* Where the kernel has it, its delays would be most of what is measured. */
-	knobs_set(KCSAN, "off");
 	all_of_it[0] = fork_once(pages, &end);
 	knobs_set_threads(flight_threads());
 	all_of_it[1] = fork_once(pages, &end);
-	knobs_set(KCSAN, "on");
 	tap_ok(all_of_it[1] * 5 < all_of_it[0],
 	       "fork() of 1 GiB takes %.3f ms, and %.3f ms if the child copies", all_of_it[0],
 	       all_of_it[1]);
