@@ -49,6 +49,13 @@ def test_flavours_and_what_checks_them_have_keys_of_their_own(stand_in: StandIn)
     assert len(keys) == 6
 
 
+def test_what_kcsan_looks_at_changes_the_key(stand_in: StandIn) -> None:
+    series = read_series(stand_in.configs)
+    source, fragments = Source(stand_in.tree), series.fragments("default", "races")
+    keys = {key.of(key.inputs(source, series, fragments, watched)) for watched in ([], ["mm/new.o"], ["mm/%"])}
+    assert len(keys) == 3
+
+
 def test_what_does_not_go_into_a_kernel_leaves_its_key(stand_in: StandIn) -> None:
     before = key_of(stand_in)
     append(stand_in.configs / "other.config")

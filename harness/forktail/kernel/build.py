@@ -50,7 +50,8 @@ def _keep(tree: BuildTree, directory: Path) -> None:
 
 def _build(flavour: str, checks: str | None, series: Series, source: Source, progress: Progress) -> BuiltKernel:
     fragments = series.fragments(flavour, checks)
-    made_of = key.inputs(source, series, fragments)
+    watched = series.watched(checks)
+    made_of = key.inputs(source, series, fragments, watched)
     kernel_key = key.of(made_of)
     target = cache.entry(flavour, checks, kernel_key)
     if built := cache.read_entry(target):
@@ -65,7 +66,7 @@ def _build(flavour: str, checks: str | None, series: Series, source: Source, pro
         work.directory / f"{name}.log",
         build_id=kernel_key[: key.SHORT],
         suffix=with_checks("", checks),
-        watched=series.watched(checks),
+        watched=watched,
     )
     progress.begin(f"configure {name}")
     tree.configure(work.tree / series.defconfig, fragments)
@@ -107,7 +108,9 @@ def build(
     fragments = series.fragments(flavour, checks)
     toolchain.check_tools()
     base = find_source(series, source, progress)
-    if built := cache.read_entry(cache.entry(flavour, checks, key.of(key.inputs(base, series, fragments)))):
+    if built := cache.read_entry(
+        cache.entry(flavour, checks, key.of(key.inputs(base, series, fragments, series.watched(checks))))
+    ):
         return built  # Without the lock: a build of another kernel may hold it for an hour.
     with told_of_the_cache(), cache.locked(progress):
         return _build(flavour, checks, series, base, progress)

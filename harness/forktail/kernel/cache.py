@@ -155,7 +155,7 @@ def find(flavour: str, checks: str | None = None, series: Series | None = None) 
     source = present_source(series)
     if source is None:
         return None
-    return read_entry(entry(flavour, checks, key.of(key.inputs(source, series, fragments))))
+    return read_entry(entry(flavour, checks, key.of(key.inputs(source, series, fragments, series.watched(checks)))))
 
 
 @contextmanager

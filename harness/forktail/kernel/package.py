@@ -25,9 +25,11 @@ _FULL_BUILD_BYTES = 25 * 2**30
 """Debian's configuration: four thousand modules, each with its debugging information until it is packed."""
 
 
-def _inputs(source: Source, series: Series, fragments: list[Path], base: bytes | None) -> dict[str, Any]:
+def _inputs(
+    source: Source, series: Series, fragments: list[Path], watched: list[str], base: bytes | None
+) -> dict[str, Any]:
     digest = hashlib.sha256(base).hexdigest() if base else None
-    return key.inputs(source, series, fragments) | {"package": "bindeb-pkg", "host_config_sha256": digest}
+    return key.inputs(source, series, fragments, watched) | {"package": "bindeb-pkg", "host_config_sha256": digest}
 
 
 def _take(tree: BuildTree, release: str, version: str) -> Path:
@@ -46,7 +48,8 @@ def _build(
     flavour: str, checks: str | None, series: Series, source: Source, name: str, base: bytes | None, progress: Progress
 ) -> BuiltPackage:
     fragments = series.fragments(flavour, checks, HOST if base else BASE)
-    made_of = _inputs(source, series, fragments, base)
+    watched = series.watched(checks)
+    made_of = _inputs(source, series, fragments, watched, base)
     package_key = key.of(made_of)
     label = f"{with_checks(flavour, checks)}-deb"
     target = cache.cache_directory() / f"{label}-{package_key[: key.SHORT]}"
@@ -64,7 +67,7 @@ def _build(
         work.directory / f"{label}.log",
         build_id=package_key[: key.SHORT],
         suffix=with_checks("", checks),
-        watched=series.watched(checks),
+        watched=watched,
     )
     progress.begin(f"configure {label}")
     defconfig = work.tree / series.defconfig
