@@ -72,6 +72,7 @@ def test_a_guest_that_counts_instructions_rests_between_its_runs(
     with SweepGuests({"default": find_kernel(str(real_kernel))}, machine, lambda _: None) as guests:
         assert (guests.measure(run, tmp_path / "run") / "run.json").exists()
         resting = guests._held["default"].guest
+        stopped_within_s(resting.pid, 5)
         spent = cpu_ticks(resting.pid)
         time.sleep(1)
         assert cpu_ticks(resting.pid) == spent, "an idle guest takes a core of the host"
@@ -82,10 +83,23 @@ def test_a_guest_that_counts_instructions_rests_between_its_runs(
     assert not resting.alive()
 
 
+def stopped_within_s(pid: int, seconds: float) -> None:
+    """Wait until each thread of a process has met the signal that stops it: a running one does so a moment later."""
+    deadline = time.monotonic() + seconds
+    while any(stat_fields(task)[0] != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < deadline, "not stopped"
+        time.sleep(0.01)
+
+
 def cpu_ticks(pid: int) -> int:
     """What a process has had of the CPUs, in clock ticks."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = stat_fields(Path(f"/proc/{pid}"))
     return int(fields[11]) + int(fields[12])
+
+
+def stat_fields(task: Path) -> list[str]:
+    """What the kernel tells of a process or a thread, from its state on."""
+    return (task / "stat").read_text().rpartition(")")[2].split()
 
 
 def test_ctrl_c_in_a_sweep_leaves_no_guest_and_a_sweep_to_go_on_with(start: Start, tiny: Path, tmp_path: Path) -> None:
