@@ -105,6 +105,11 @@ def test_an_option_that_kconfig_drops_is_an_error(series: Series, patched: WorkT
     assert "CONFIG_MMU=n of mine.config became y" in str(raised.value)
 
 
+def test_kcsan_looks_at_what_the_patches_make_and_not_at_what_checks_it(series: Series) -> None:
+    assert series.watched("races") == ["mm/odf.o", "mm/async_fork.o"]
+    assert series.watched("debug") == series.watched(None) == []
+
+
 @pytest.mark.parametrize("flavour", read_series(CONFIGS).flavours)
 def test_the_copying_of_page_tables_can_be_probed(flavour: str) -> None:
     built = cache.find(flavour)

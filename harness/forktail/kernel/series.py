@@ -70,12 +70,13 @@ class Series:
         """The objects that KCSAN is to look at where races are looked for: those of the C files that the patches make.
 
         It looks at one access of many, wherever that is. What is also done by all that the rest of a kernel does would
-        leave it few looks at what only a fork does. It looks everywhere for patches that make none.
+        leave it few looks at what only a fork does, and so would a file that only checks on one (`*_debug.c`), which
+        looks at every entry where fork() looks at a table. It looks everywhere for patches that make none.
         """
         if checks != "races":
             return []
         made = re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)\.c$", self._diff, re.MULTILINE)
-        return [f"{name}.o" for name in made]
+        return [f"{name}.o" for name in made if not name.endswith("_debug")]
 
     def fragments(self, flavour: str, checks: str | None = None, base: str = BASE) -> list[Path]:
         """The configuration fragments of a flavour, later ones winning; BadInput for one that there is not.
