@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import subprocess
+import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -23,24 +24,26 @@ _KNOBS = {"odf": "use_odf", "async-fork": "memory.async_fork"}
 """What a flavour's modes are written to."""
 
 _PAGES = {
-    "debug": ("What the kernels were tested with", "make test-kernel", "."),
+    "debug": ("What the kernels were tested with", "make test-kernel", ""),
     "races": (
         "What the kernels were searched for races with",
         "make test-races",
-        """. KCSAN
-looks at the accesses of the C files alone that the patches make: Linux has races of its own, most of them meant.""",
+        """ KCSAN looks at the C files alone that the patches make, for Linux has races of its own, most of them meant;
+besides, on every kernel, at what Linux asserts to be changed by nobody else, and at vma.c of its vDSO.""",
     ),
 }
 """By what the kernels are checked for: title, command, and what is to be known besides."""
 
+_TOLD = """Written by `{command}`. It builds the kernels with `--{checks}` unless they are in the cache, boots each in
+guests under {accelerator} in each mode of its fork(), as many at once as the CPUs bear, runs every program of
+[tests/kernel/](../tests/kernel/) there, long ones in a guest each, and looks through all that the kernel printed for
+complaints.{besides} What a guest reported that came to its end without any is kept in build/kernel-tests: a program
+that passed there is not run again until the kernel or the program is another."""
+
 _HEAD = """<!-- SPDX-License-Identifier: Apache-2.0 -->
 # {title}
 
-Written by `{command}`. It builds the kernels with `--{checks}` unless they are in the cache, boots each in guests
-under {accelerator} in each mode of its fork(), as many at once as the CPUs bear, runs every program of
-[tests/kernel/](../tests/kernel/) there, long ones in a guest each, and looks through all that the kernel printed for
-complaints{besides} What a guest reported that came to its end without any is kept in build/kernel-tests: a program
-that passed there is not run again until the kernel or the program is another. By hand, on any kernels:
+{told} By hand, on any kernels:
 
 ```
 forktail kernel build all --{checks}
@@ -79,7 +82,7 @@ def _notes(boot: Boot) -> list[str]:
     found: list[str] = []
     for (name, mode), program in sorted(boot.programs.items()):
         for line in program.lines:
-            if "# SKIP" in line or (name == "staleness" and line.startswith("# ")) or line.startswith("not ok"):
+            if "# SKIP" in line or line.startswith(("not ok", "# odf.rmap=")):
                 found.append(f"{name}, mode {mode}: {line}")
     return found
 
@@ -137,12 +140,11 @@ def write_report(boots: dict[Kernel, Boot], images: dict[str, Path], checks: str
     """A page of Markdown about some boots; the images are those of the flavours, with `checks` laid over."""
     qemu = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True).stdout
     title, command, besides = _PAGES[checks]
+    told = _TOLD.format(command=command, checks=checks, besides=besides, accelerator="TCG")
     head = _HEAD.format(
         title=title,
-        command=command,
+        told="\n".join(textwrap.wrap(told, 120, break_on_hyphens=False)),
         checks=checks,
-        besides=besides,
-        accelerator="TCG",
         cpus=os.cpu_count(),
         machine=platform.machine(),
         qemu=qemu.splitlines()[0].split(" (")[0],
