@@ -36,6 +36,8 @@ _COMPLAINT = re.compile(
 # On a CPU with five levels of page tables: while identify_cpu() has its capabilities cleared, KASAN reckons with four
 # levels, and takes what an interrupt's handler touches then for a wild access.
 _FALSE_ALARM = re.compile(r"BUG: KASAN: wild-memory-access(?:(?!</TASK>).)* identify_boot_cpu\+0x", re.DOTALL)
+# What the kernel says whose first CPU gets no tick any more, though its APIC's clock is set to it: it boots no further.
+_NO_TICK = re.compile(r"rcu: rcu_\w+ kthread timer wakeup didn't happen for \d+ jiffies")
 # What QEMU says when it ends itself; in iotlb_to_section(), while a guest of several CPUs boots, its issue 1921 tells.
 _ABORT = re.compile(r"qemu-system-x86_64: .*: Assertion `.*' failed\.$", re.MULTILINE)
 _BOOTS = 5
@@ -142,8 +144,10 @@ class Boot:
         """What it is that leaves this guest without proof of anything, before its first program."""
         if self.false_alarm:
             return "a false alarm of KASAN's, which reports once"
-        if _ABORT.search(self.console) and not self.kernel:
+        if not self.kernel and _ABORT.search(self.console):
             return "an abort of QEMU's"
+        if not self.kernel and _NO_TICK.search(self.console):
+            return "a tick that was lost while the guest booted"
         return None
 
     @property
@@ -199,7 +203,7 @@ def _beginning(console: Path) -> str:
 
 
 def _boot(command: list[str], console: Path, seconds: float, stop: Event | None) -> Boot:
-    """One guest, ended before its time if it raises a false alarm."""
+    """One guest, ended before its time if it is void."""
     date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     began = time.monotonic()
     with console.open("wb") as output:
@@ -207,7 +211,7 @@ def _boot(command: list[str], console: Path, seconds: float, stop: Event | None)
         try:
             while process.poll() is None and time.monotonic() < began + seconds and not (stop and stop.is_set()):
                 time.sleep(0.2)
-                if _FALSE_ALARM.search(_beginning(console)):
+                if Boot(_beginning(console)).void:
                     break
         finally:
             process.kill()

@@ -84,7 +84,26 @@ def test_an_abort_of_qemu_proves_nothing_while_the_guest_boots() -> None:
     assert Boot("Booting from ROM...\n").void is None
 
 
-@pytest.mark.parametrize(("first", "then"), [(_ALARM, "exec sleep 60"), (_ABORT, "exit 134")], ids=["alarm", "abort"])
+# As a kernel told it whose first CPU had no tick any more; both CPUs were idle for fifteen minutes.
+_NO_TICK = """[   32.690991] rcu: INFO: rcu_sched detected stalls on CPUs/tasks:
+[   32.694482] rcu: 	0-...!: (0 ticks this GP) idle=a3b8/0/0x0 softirq=78/78 fqs=0 (false positive?)
+[   32.694482] rcu: rcu_sched kthread timer wakeup didn't happen for 6501 jiffies! g-1099 f0x0
+[   32.694482] rcu: 	Possible timer handling issue on cpu=0 timer-softirq=14
+"""
+
+
+def test_a_guest_without_a_tick_proves_nothing_while_it_boots() -> None:
+    assert Boot(_NO_TICK).void == "a tick that was lost while the guest booted"
+    assert Boot(_NO_TICK.replace("rcu_sched", "rcu_preempt")).void
+    assert Boot(f"kernel 6.1.0 #abc\n{_NO_TICK}").void is None, "what a program did may have been the cause"
+    assert Boot(_NO_TICK.replace("timer wakeup didn't happen", "starved")).void is None
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(_ALARM, "exec sleep 60"), (_ABORT, "exit 134"), (_NO_TICK, "exec sleep 60")],
+    ids=["alarm", "abort", "no tick"],
+)
 @pytest.mark.parametrize(("times", "told"), [(0, 0), (1, 1), (9, 4)])
 def test_after_a_guest_that_proves_nothing_another_is_booted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, then: str, times: int, told: int
