@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,9 +84,9 @@ class Command:
 Start = Callable[..., Command]
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start `forktail` with arguments; `before` puts a command such as unshare in front of it."""
+@contextmanager
+def starting(directory: Path) -> Iterator[Start]:
+    """Start `forktail` with arguments in a directory; `before` puts a command such as unshare in front of it."""
     commands: list[Command] = []
 
     def begin(*arguments: str | Path, before: Sequence[str] = (), **environment: str) -> Command:
@@ -96,23 +96,29 @@ def start(tmp_path: Path) -> Iterator[Start]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=tmp_path,
+            cwd=directory,
             env=os.environ | environment,
             start_new_session=True,
         )
-        commands.append(Command(process, tmp_path.resolve()))
+        commands.append(Command(process, directory.resolve()))
         return commands[-1]
 
-    yield begin
-    for command in commands:
-        for pid in [
-            *command.started(),
-            *([] if command.process.poll() is not None else [command.process.pid]),
-        ]:
-            # Some end by themselves once others of the command are killed.
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        command.process.wait()
+    try:
+        yield begin
+    finally:
+        for command in commands:
+            living = [command.process.pid] if command.process.poll() is None else []
+            for pid in [*command.started(), *living]:
+                # Some end by themselves once others of the command are killed.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            command.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with starting(tmp_path) as begin:
+        yield begin
 
 
 @pytest.fixture
