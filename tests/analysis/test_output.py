@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.path import Path as Path2D
 from matplotlib.text import Text
 from rich.console import Console
 from tests.analysis.synthetic import FAULT, INTERRUPTION, MS, NEVER, ORIGIN, RUN_QUEUE, Event, Query, RunDirectory
@@ -157,6 +158,23 @@ def test_the_answer_tells_all_causes_worth_telling(tmp_path: Path) -> None:
     assert "each with the queueing behind it" in answer
 
 
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [
+        (106, "While the snapshot is taken, p99 rises 2 times, from 106 µs to 212 µs."),
+        (10, "The snapshot hardly raises p99: it is 116 µs while it is taken, and 106 µs otherwise."),
+        (0, "The snapshot does not raise p99: it is 106 µs while it is taken, and 106 µs otherwise."),
+    ],
+)
+def test_the_answer_says_how_far_p99_rises(tmp_path: Path, added: int, told: str) -> None:
+    directory = RunDirectory.whole()
+    for query in directory.queries:
+        # Those that waited for the fork are 20, the slowest 1 %.
+        if 1010 * MS < query.intended - ORIGIN <= 2000 * MS:
+            query.latency += added * 1_000
+    assert analyse(directory.write(tmp_path / "run"), write=False).document["answer"].startswith(told)
+
+
 def test_analysing_again_changes_nothing_and_raw_files_stay(tmp_path: Path) -> None:
     run = _run().write(tmp_path / "run")
     raw = sorted(path.name for path in run.iterdir())
@@ -284,6 +302,23 @@ def test_percentile_curves_end_at_the_maxima(tmp_path: Path) -> None:
     curves = {str(line.get_label()).split()[0]: line for line in axes.lines}
     assert _points(curves["snapshot"])[-1] == (2001, 10_105_000)
     assert _points(curves["normal"])[-1] == (3799, 106_000)
+
+
+@pytest.mark.parametrize("slowest_but_one", [500_000, 600_000, 700_000, 800_000, 900_000])
+def test_the_maxima_are_written_clear_of_their_curves(tmp_path: Path, slowest_but_one: int) -> None:
+    directory = RunDirectory.whole()
+    directory.queries[4500].latency, directory.queries[4900].latency = 996_000, slowest_but_one
+    figure = FIGURES["percentiles"](_derived(tmp_path, directory))
+    axes = figure.axes[0]
+    figure.savefig(io.BytesIO())
+    colours = [str(line.get_color()) for line in axes.lines]
+    assert len(axes.texts) == 2
+    for text in axes.texts:
+        curve = axes.lines[colours.index(str(text.get_color()))]
+        x, y = axes.transData.transform(np.column_stack(curve.get_data())).T
+        # What holds until the next step, and then the step.
+        corners = Path2D(np.column_stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]]))
+        assert not corners.intersects_bbox(text.get_window_extent(), filled=False), text.get_text()
 
 
 def test_interruptions_are_drawn_in_buckets_or_their_absence_is_explained(tmp_path: Path) -> None:

@@ -94,9 +94,8 @@ def _change(result: Result) -> str:
             f"While the snapshot is taken, p99 rises {significant(times)} times, from {time_text(usual)} to "
             f"{time_text(p99)}."
         )
-    return (
-        f"The snapshot does not raise p99: it is {time_text(p99)} while it is taken, and {time_text(usual)} otherwise."
-    )
+    raises = "hardly raises" if p99 > usual else "does not raise"
+    return f"The snapshot {raises} p99: it is {time_text(p99)} while it is taken, and {time_text(usual)} otherwise."
 
 
 def _cause(result: Result, tail: Tail) -> str:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from forktail.analysis.attribute import PARTS
@@ -308,14 +309,16 @@ def percentile_curves(result: Result) -> Figure:
             label=f"{CLASSES[name]} ({count_text(count)} queries)",
         )
         axes.plot(count, latencies[-1], "o", color=COLOURS[name], ms=5)
+        # A curve only rises, so that what is written above its end is clear of it; the other one may pass behind.
         axes.annotate(
             f"max {time_text(int(latencies[-1]))}",
             (count, latencies[-1]),
             textcoords="offset points",
-            xytext=(-7, 6 if name == SNAPSHOT else -14),
+            xytext=(5, 6),
             ha="right",
             color=COLOURS[name],
             fontsize=9,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
         )
     axes.set_xscale("log")
     axes.margins(y=0.12)
