@@ -6,15 +6,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from forktail.measure.child import run_child, start_child, undisturbed
+from forktail.measure.child import Child, run_child, start_child, undisturbed
 
 _ROUNDS = 150
+_INTERRUPTS = 2_000
 _NOTICED_WITHIN_S = 5.0
 
 
@@ -54,6 +58,56 @@ def test_an_interrupt_waits_for_the_end_of_what_must_be_whole() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert steps == ["inner", "outer"]
+
+
+# At moments of no rhythm.
+_INTERRUPTS_ITS_PARENT = """
+import os, random, time
+parent = os.getppid()
+while os.getppid() == parent:
+    os.kill(parent, 15)
+    time.sleep(random.random() / 2000)
+"""
+
+
+@pytest.mark.parametrize("ask", [Child.poll, lambda child: child.wait(0.001), lambda child: child.send_signal(0)])
+def test_a_child_that_was_asked_for_while_interrupted_can_be_waited_for(ask: Callable[[Child], object]) -> None:
+    asking = False
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        nonlocal asking
+        if asking:
+            asking = False
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    child = start_child(["sleep", "62"])
+    interrupter = start_child([sys.executable, "-c", _INTERRUPTS_ITS_PARENT])
+    try:
+        for _ in range(_INTERRUPTS):
+            with suppress(KeyboardInterrupt):
+                asking = True
+                while True:
+                    with suppress(subprocess.TimeoutExpired):
+                        ask(child)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        interrupter.kill()
+        interrupter.wait()
+        signal.signal(signal.SIGTERM, before)
+        child.kill()
+    assert child.wait(_NOTICED_WITHIN_S) == -signal.SIGKILL
+
+
+def test_a_wait_ends_with_the_child_or_with_its_time() -> None:
+    with start_child(["cat"], stdin=subprocess.PIPE) as child:
+        begun = time.monotonic()
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.2)
+        assert 0.2 <= time.monotonic() - begun < 2
+        assert child.stdin is not None
+        child.stdin.close()
+        assert child.wait() == child.wait(0) == child.poll() == 0
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
@@ -48,6 +50,49 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(taken)
 
 
+class Child(subprocess.Popen[bytes]):
+    """A process that can be asked for, and waited for, while the harness is interrupted.
+
+    Popen takes a lock to look for the end of a process. Python handles a signal as soon as a call is over, that which
+    took the lock too: a KeyboardInterrupt left it taken, and who then waited for the process waited for ever.
+    """
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal, or None while the process lives."""
+        if self.returncode is None and not self._has_ended():
+            return None
+        with undisturbed():
+            return super().poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code once the process has ended; subprocess.TimeoutExpired after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if timeout is not None and left is not None and left <= 0:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            self._sleep_until_end(left)
+        return code
+
+    def _has_ended(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True  # Another thread has taken its exit code.
+
+    def _sleep_until_end(self, seconds: float | None) -> None:
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            ended = select.poll()
+            ended.register(pidfd, select.POLLIN)
+            ended.poll(None if seconds is None else seconds * 1000)
+        finally:
+            os.close(pidfd)
+
+
 def start_child(
     command: Sequence[str | os.PathLike[str]],
     *,
@@ -56,7 +101,7 @@ def start_child(
     stderr: Stream = subprocess.PIPE,
     prepare: Callable[[], object] = lambda: None,
     stays: bool = False,
-) -> subprocess.Popen[bytes]:
+) -> Child:
     """Start a program in a session of its own: Ctrl-C reaches the harness alone, which then ends each in order.
 
     `prepare` is run in it before it is executed; one that `stays` does not die with the harness. Raises what Popen
@@ -71,7 +116,7 @@ def start_child(
     process = None
     try:
         with undisturbed():
-            process = subprocess.Popen(
+            process = Child(
                 command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=begin
             )
     except KeyboardInterrupt:
