@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.conftest import TRIES
 from tests.probe.conftest import (
     CHILD_EXIT,
     FAULT,
@@ -28,7 +29,7 @@ def test_a_fork_of_512_mib(any_probe: StartProbe, snapshotter: StartSnapshotter)
     """Retried: being preempted between the process's two clock reads is no fault of the probe."""
     server = snapshotter(512)
     agreed = False
-    for _ in range(3):
+    for _ in range(TRIES):
         probe = any_probe(server.pid)
         armed = probe.arm()
         forked = server.ask("fork 0")

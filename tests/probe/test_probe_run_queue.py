@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.conftest import TRIES
 from tests.probe.conftest import PREEMPTED, RUN_QUEUE, StartProbe, StartSnapshotter, assert_conserved
 
 SPIN_NS = 1_000_000_000
@@ -30,7 +31,7 @@ def test_the_delays_add_up_to_the_time_without_the_cpu(
     server = snapshotter(4)
     os.sched_setaffinity(server.pid, {busy_cpu})
     agreed = False
-    for _ in range(3):
+    for _ in range(TRIES):
         follower = probe(server.pid)
         follower.arm()
         spun = server.ask(f"spin {SPIN_NS}")
