@@ -273,7 +273,7 @@ def assign(document: dict[str, Any], key: str, value: object) -> None:
 
 
 def _set(document: dict[str, Any], assignment: str) -> None:
-    """Apply one `--set key=value`; the value is TOML where it parses as such, else a bare string."""
+    """Apply one `--set key=value`, which the sweep then does not vary; the value is TOML, else a bare string."""
     key, equals, text = assignment.partition("=")
     if not equals or not key.strip():
         raise BadInput(f"--set {assignment!r} is no assignment: write it as in --set server.size=1GiB.")
@@ -281,7 +281,12 @@ def _set(document: dict[str, Any], assignment: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    assign(document, key.strip(), value)
+    key = key.strip()
+    assign(document, key, value)
+    # Else the sweep would put its own values over this one, and say nothing.
+    match document.get("sweep"):
+        case {"vary": dict() as varied}:
+            varied.pop(key, None)
 
 
 def _merge(document: dict[str, Any], others: dict[str, Any]) -> None:

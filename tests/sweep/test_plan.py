@@ -40,6 +40,20 @@ def test_every_combination_is_a_cell(tmp_path: Path) -> None:
     assert len({run.name for run in plan.runs}) == len(plan.runs)
 
 
+def test_what_is_set_is_not_varied(tmp_path: Path) -> None:
+    plan = plan_sweep(_workload(tmp_path), ["sweep.noise_floor=false", "server.size=32MiB"], ["default"])
+    assert [(cell.workload.server.size >> 20, cell.values) for cell in plan.cells] == [
+        (32, (("load.rate", 1000),)),
+        (32, (("load.rate", 2000),)),
+    ]
+
+
+def test_of_a_value_that_is_set_and_then_varied_the_last_word_holds(tmp_path: Path) -> None:
+    words = ["sweep.noise_floor=false", "server.size=32MiB", "sweep.vary={'server.size'=['16MiB', '8MiB']}"]
+    plan = plan_sweep(_workload(tmp_path), words, ["default"])
+    assert [cell.workload.server.size >> 20 for cell in plan.cells] == [16, 8]
+
+
 def test_rounds_go_forth_and_back(tmp_path: Path) -> None:
     plan = plan_sweep(_workload(tmp_path, "[sweep]\nrepeat = 3\nnoise_floor = false"), [], ["a", "b", "c"])
     assert "".join(run.cell.kernel for run in plan.runs) == "abccbaabc"

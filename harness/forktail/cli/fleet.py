@@ -29,7 +29,8 @@ def plan(
         typer.Option("--kernel", metavar="FLAVOUR", help="A kernel to measure [sweep.kernels, else all]."),
     ] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload, and do not vary it."),
     ] = None,
     emulated: Annotated[
         bool, typer.Option("--emulated", help="The hosts are emulated: take the workload's [emulated] values.")

@@ -125,7 +125,8 @@ def sweep(
     cpus: Cpus = None,
     icount: IcountOfRun = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the workload, and do not vary it."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The sweep's directory; one that is there is resumed.")
