@@ -261,9 +261,22 @@ class Workload(_Section):
         return self
 
 
+def _parts(key: str) -> list[str]:
+    """The names in a key, which is written as in TOML: server.size, or sweep.vary."server.size"."""
+    parts = []
+    try:
+        inner: Any = tomllib.loads(f"{key} = 0")
+        while isinstance(inner, dict):
+            ((part, inner),) = inner.items()
+            parts.append(part)
+    except ValueError:
+        raise BadInput(f"{key!r} is no key: write it as in TOML, for example server.size.") from None
+    return parts
+
+
 def assign(document: dict[str, Any], key: str, value: object) -> None:
     """Put a value under a dotted key, as in server.size."""
-    *sections, last = key.split(".")
+    *sections, last = _parts(key)
     place = document
     for section in sections:
         place = place.setdefault(section, {})
@@ -286,7 +299,7 @@ def _set(document: dict[str, Any], assignment: str) -> None:
     # Else the sweep would put its own values over this one, and say nothing.
     match document.get("sweep"):
         case {"vary": dict() as varied}:
-            varied.pop(key, None)
+            varied.pop(".".join(_parts(key)), None)
 
 
 def _merge(document: dict[str, Any], others: dict[str, Any]) -> None:

@@ -100,6 +100,19 @@ def test_threads_of_zero_are_the_papers_of_keydb_and_one_of_the_others(tmp_path:
     assert read_workload(path, ["server.engine=keydb", "server.threads=2"]).server.chosen_threads == 2
 
 
+def test_a_key_is_set_as_toml_writes_it() -> None:
+    path = ROOT / "workloads" / "lab" / "icount.toml"
+    workload = read_workload(path, ['sweep.vary."server.size"=["64MiB"]', '"load".rate=123', "run . duration = 3s"])
+    assert workload.sweep.vary == {"server.size": ["64MiB"]}
+    assert (workload.load.rate, workload.run.duration) == (123, 3 * 10**9)
+
+
+@pytest.mark.parametrize("key", ["server..size", "server size", "[server]", "server.size\nload.rate", "#"])
+def test_no_key(key: str) -> None:
+    with pytest.raises(BadInput, match=r"is no key: write it as in TOML"):
+        read_workload(ROOT / "workloads" / "quick.toml", [f"{key}=1"])
+
+
 @pytest.mark.parametrize("assignment", ["server.size", "=1GiB", "name.size=1GiB"])
 def test_no_assignment(assignment: str) -> None:
     with pytest.raises(BadInput, match=r"assignment|cannot be set"):
