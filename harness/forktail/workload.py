@@ -294,7 +294,6 @@ def _set(document: dict[str, Any], assignment: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    key = key.strip()
     assign(document, key, value)
     # Else the sweep would put its own values over this one, and say nothing.
     match document.get("sweep"):
