@@ -82,11 +82,12 @@ def make_run(directory: Path, queries: int, rate: float, faults: int) -> None:
     """Write a whole run directory of the simulated server."""
     random = np.random.default_rng(1)
     intended, lag, completed, starts, lengths = simulate(queries, rate, faults, random)
-    words = np.empty((queries, 3), dtype="<u8")
+    words = np.empty((queries, 4), dtype="<u8")
     words[:, 0] = intended
-    words[:, 1] = lag.astype(np.uint64) | random.integers(0, 50, queries).astype(np.uint64) << np.uint64(44)
-    words[:, 2] = (completed - intended).astype(np.uint64) | np.uint64(1 << 44)
-    header = struct.pack("<8sIIIIQQQdQ", b"FTQLOG\0\0", 1, 64, 24, 50, queries, ORIGIN, 1, rate, 0)
+    words[:, 1] = lag.astype(np.uint64)
+    words[:, 2] = (completed - intended).astype(np.uint64) | random.integers(0, 2**16, queries, "<u8") << np.uint64(44)
+    words[:, 3] = 1 << 48 | 1 << 57
+    header = struct.pack("<8sIIIIQQQdQ", b"FTQLOG\0\0", 2, 64, 32, 50, queries, ORIGIN, 1, rate, 0)
     (directory / "queries.bin").write_bytes(header + words.tobytes())
 
     fields = ["start", "duration", "context", "aux", "sequence", "tgid", "tid", "cpu", "kind"]
@@ -106,10 +107,11 @@ def make_run(directory: Path, queries: int, rate: float, faults: int) -> None:
     documents = {
         "environment.json": {"kernel": {"release": "simulated"}},
         "load.json": {
-            "schema": "forktail.load/1",
+            "schema": "forktail.load/2",
             **dict.fromkeys(("intended", "sent", "completed", "log_records"), queries),
             **dict.fromkeys(("errors", "lost", "in_flight", "unsent"), 0),
             "rate_wanted": rate,
+            "rate_intended": rate,
             "rate_sent": rate,
             "rate_error": 0.0,
             "conserved": True,

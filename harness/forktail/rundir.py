@@ -13,7 +13,7 @@ from typing import Any
 from forktail.errors import BadInput, EnvironmentLacks
 
 RUN_SCHEMA = "forktail.run/1"
-LOAD_SCHEMA = "forktail.load/1"
+LOAD_SCHEMA = "forktail.load/2"
 CLOSED_LOAD_SCHEMA = "forktail.closed-load/1"
 EVENTS_SCHEMA = "forktail.events/1"
 SUMMARY_SCHEMA = "forktail.summary/1"

@@ -6,6 +6,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/errqueue.h>
+#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 
 #define CONNECT_TIMEOUT_S 5
 #define RECEIVE_BYTES (64U << 10)
+#define CONTROL_BYTES CMSG_SPACE(sizeof(struct scm_timestamping))
 
 /* Descriptors besides the connections: standard streams, epoll, signals, the log. */
 #define OTHER_DESCRIPTORS 16
@@ -105,6 +108,14 @@ void connection_watch(const struct connection *connection, int epoll)
 		fail(EXIT_ENVIRONMENT, "cannot watch a connection: %s", strerror(errno));
 }
 
+void connection_stamp_arrivals(const struct connection *connection)
+{
+	int wanted = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+
+	/* A refusal shows as replies without a stamp, which the summary counts. */
+	setsockopt(connection->fd, SOL_SOCKET, SO_TIMESTAMPING, &wanted, sizeof(wanted));
+}
+
 void connection_close(struct connection *connection)
 {
 	close(connection->fd);
@@ -141,40 +152,80 @@ enum connection_state connection_send(struct connection *connection, struct requ
 		bytes -= batch->bytes[whole++];
 	connection->sent += whole;
 	connection->head_sent = bytes;
-	connection->full = whole < batch->requests;
+	if (whole < batch->requests)
+		hold_begin(&connection->hold, clock_now());
 	return CONNECTION_ALIVE;
 }
 
-enum connection_state connection_receive(struct connection *connection, reply_handler *handler,
+/* The kernel's stamp of a message on our clock; 0 where it has none. */
+static uint64_t stamp_of(struct msghdr *message, const struct stamp_clock *clock)
+{
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part;
+	     part = CMSG_NXTHDR(message, part)) {
+		struct scm_timestamping stamps;
+
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_TIMESTAMPING)
+			continue;
+		memcpy(&stamps, CMSG_DATA(part), sizeof(stamps));
+		if (stamps.ts[0].tv_sec)
+			return stamp_clock_monotonic(clock, &stamps.ts[0]);
+	}
+	return 0;
+}
+
+/* Hands on each whole reply; returns whether the connection can be used any more. */
+static enum connection_state parse(struct connection *connection, const char *data, size_t bytes,
+				   const struct reply_time *time, reply_handler *handler,
+				   void *context)
+{
+	for (size_t at = 0; at < bytes;) {
+		enum reply_kind kind;
+
+		at += reply_parse(&connection->parser, data + at, bytes - at, &kind);
+		if (kind == REPLY_INCOMPLETE)
+			break;
+		/* A reply to nothing leaves no way to tell which query the next one is for. */
+		if (connection->answered == connection->sent)
+			return CONNECTION_LOST;
+		handler(context, connection, kind, time);
+		connection->answered++;
+		if (kind == REPLY_INVALID)
+			return CONNECTION_LOST;
+	}
+	return CONNECTION_ALIVE;
+}
+
+enum connection_state connection_receive(struct connection *connection,
+					 const struct stamp_clock *clock, reply_handler *handler,
 					 void *context)
 {
 	static char buffer[RECEIVE_BYTES];
 
 	for (;;) {
-		ssize_t count = recv(connection->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
-		uint64_t now = clock_now();
+		_Alignas(struct cmsghdr) char control[CONTROL_BYTES];
+		struct iovec part = {buffer, sizeof(buffer)};
+		struct msghdr message = {
+		    .msg_iov = &part,
+		    .msg_iovlen = 1,
+		    .msg_control = control,
+		    .msg_controllen = clock ? sizeof(control) : 0,
+		};
+		ssize_t count = recvmsg(connection->fd, &message, MSG_DONTWAIT);
+		struct reply_time time = {.read = clock_now()};
 
 		if (count < 0 && errno == EAGAIN)
 			return CONNECTION_ALIVE;
 		if (count <= 0)
 			return CONNECTION_LOST;
 
-		for (size_t at = 0; at < (size_t)count;) {
-			enum reply_kind kind;
-
-			at += reply_parse(&connection->parser, buffer + at, (size_t)count - at,
-					  &kind);
-			if (kind == REPLY_INCOMPLETE)
-				break;
-			/* A reply to nothing leaves no way to tell which query the next one is for.
-			 */
-			if (connection->answered == connection->sent)
-				return CONNECTION_LOST;
-			handler(context, connection, kind, now);
-			connection->answered++;
-			if (kind == REPLY_INVALID)
-				return CONNECTION_LOST;
-		}
+		time.arrived = clock ? stamp_of(&message, clock) : 0;
+		/* A stamp from the future is of a time of day that was set meanwhile. */
+		time.stamped = time.arrived && time.arrived <= time.read + clock->error;
+		if (!time.stamped || time.arrived > time.read)
+			time.arrived = time.read;
+		if (parse(connection, buffer, (size_t)count, &time, handler, context) ==
+		    CONNECTION_LOST)
+			return CONNECTION_LOST;
 		/* A short read has emptied the socket: the next edge will tell. */
 		if ((size_t)count < sizeof(buffer))
 			return CONNECTION_ALIVE;

@@ -37,14 +37,14 @@ static void top_up(struct filling *f, struct connection *c)
 	uint64_t pipeline = f->options->pipeline;
 
 	/* In halves, because a send for each reply would cost more than the request. */
-	if (c->full || c->sent - c->answered > pipeline / 2)
+	if (c->hold.full || c->sent - c->answered > pipeline / 2)
 		return;
 
 	uint64_t until = c->answered + pipeline, keys = keys_on(f, c);
 
 	if (until > keys)
 		until = keys;
-	while (c->sent < until && !c->full) {
+	while (c->sent < until && !c->hold.full) {
 		request_batch_clear(&f->batch);
 		for (uint64_t k = c->sent; k < until && !request_batch_full(&f->batch); k++) {
 			uint64_t sequence = c->index + k * f->options->connections;
@@ -57,11 +57,12 @@ static void top_up(struct filling *f, struct connection *c)
 	}
 }
 
-static void count(void *context, struct connection *c, enum reply_kind kind, uint64_t now)
+static void count(void *context, struct connection *c, enum reply_kind kind,
+		  const struct reply_time *time)
 {
 	struct filling *f = context;
 
-	(void)now;
+	(void)time;
 	if (kind == REPLY_ERROR)
 		fail(EXIT_CHECK_FAILED, "the server refused a SET: %s", c->parser.error);
 	if (kind == REPLY_INVALID)
@@ -89,8 +90,8 @@ static void write_keys(struct filling *f, int epoll)
 			struct connection *c = &f->connections[events[i].data.u64];
 
 			if (events[i].events & EPOLLOUT)
-				c->full = false;
-			if (connection_receive(c, count, f) == CONNECTION_LOST)
+				c->hold.full = false;
+			if (connection_receive(c, NULL, count, f) == CONNECTION_LOST)
 				fail_lost(f);
 			top_up(f, c);
 		}

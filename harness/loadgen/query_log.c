@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define QUERY_LOG_VERSION 1
+#define QUERY_LOG_VERSION 2
 
 struct query_log_header {
 	char magic[8];

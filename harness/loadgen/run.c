@@ -22,12 +22,18 @@
 /* Time for the start line and the last page to settle before the first query is due. */
 #define LEAD_NS (10 * NS_PER_MS)
 
+/* A full socket is looked at this often: no more of a hold can be the generator's own sleep. */
+#define HOLD_LOOK_NS (1 * NS_PER_MS)
+
 struct loop {
 	struct traffic *traffic;
 	struct control control;
 	int epoll;
 	uint64_t spin_ns, drain_ns;
 	uint64_t next_progress;
+	uint64_t looked;   /* when every socket that is held now was last known to be full */
+	uint64_t waited;   /* when the last wait began */
+	uint64_t wanted;   /* when it was to be over */
 	uint64_t deadline; /* of the drain; NEVER while queries are still scheduled */
 };
 
@@ -64,13 +70,17 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 }
 
 /* Sleeps until something happens or a query is nearly due, and polls through the rest. */
-static int wait_for_events(const struct loop *loop, struct epoll_event *events)
+static int wait_for_events(struct loop *loop, struct epoll_event *events)
 {
 	uint64_t now = clock_now();
 	uint64_t due = loop->traffic->next_due;
 	uint64_t wake = due == NEVER ? NEVER : due - loop->spin_ns;
 
 	wake = earlier(wake, earlier(loop->next_progress, loop->deadline));
+	if (loop->traffic->held_connections)
+		wake = earlier(wake, loop->looked + HOLD_LOOK_NS);
+	loop->waited = now;
+	loop->wanted = wake;
 
 	uint64_t sleep = wake > now ? wake - now : 0;
 	struct timespec timeout = {
@@ -84,6 +94,28 @@ static int wait_for_events(const struct loop *loop, struct epoll_event *events)
 		     "cannot wait with epoll_pwait2, which is in Linux since 5.11: %s",
 		     strerror(errno));
 	return ready;
+}
+
+/*
+ * Ends the holds of the sockets that have room again. The room may have come at any time since
+ * they were last looked at. What passed after this loop should have looked is its own lateness,
+ * as it is when the process was stopped, and never the server's.
+ */
+static void end_holds(struct loop *loop, const struct epoll_event *events, int ready, uint64_t now)
+{
+	uint64_t until = earlier(now, loop->wanted);
+
+	if (until < loop->looked)
+		until = loop->looked;
+	for (int i = 0; i < ready; i++)
+		if (events[i].data.u64 != CONTROL && events[i].events & EPOLLOUT)
+			traffic_room(loop->traffic, (uint32_t)events[i].data.u64, until);
+	/*
+	 * With more events than fit, a socket that is not among them may have room as well. The
+	 * kernel looked after the wait had begun; how long before now is not known.
+	 */
+	if (ready < EVENTS)
+		loop->looked = until > loop->waited ? until : loop->waited;
 }
 
 static void handle(struct loop *loop, const struct epoll_event *event)
@@ -122,6 +154,12 @@ static void measure(struct loop *loop)
 		int ready = wait_for_events(loop, events);
 		uint64_t now = clock_now();
 
+		/* Interrupted, as by a stop of the process: which sockets have room is not known.
+		 */
+		if (ready < 0)
+			continue;
+		end_holds(loop, events, ready, now);
+		stamp_clock_follow(&traffic->clock, now);
 		/* Sends come first, and come again between replies that take their time. */
 		traffic_dispatch(traffic, now);
 		for (int i = 0; i < ready; i++) {
@@ -161,8 +199,11 @@ static void open_traffic(struct traffic *traffic, const struct options *options,
 	traffic->limit = options->queries;
 	traffic->connection_count = count;
 	traffic->connections = connections_open(options->host, (uint16_t)options->port, count);
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
+		connection_stamp_arrivals(&traffic->connections[i]);
 		connection_watch(&traffic->connections[i], epoll);
+	}
+	traffic->clock = stamp_clock_open();
 }
 
 int run(const struct options *options)
@@ -190,6 +231,7 @@ int run(const struct options *options)
 
 	print_start(origin);
 	traffic_start(&traffic, origin);
+	loop.looked = origin;
 	loop.next_progress = origin + NS_PER_S;
 	getrusage(RUSAGE_SELF, &before);
 	measure(&loop);
@@ -197,6 +239,7 @@ int run(const struct options *options)
 
 	uint64_t end = clock_now();
 
+	traffic_end(&traffic, end);
 	log.count = traffic.counts.intended;
 	query_log_write(&log, &(struct query_log_origin){
 				  .start = origin,

@@ -46,20 +46,20 @@ static bool was_sent(const struct query_record *record)
 	return record->sent_after != DELTA_NEVER;
 }
 
-/* The generator's own delay; what a full socket held up is the server's. */
-static bool shows_lag(const struct query_record *record)
-{
-	return was_sent(record) && !record->held;
-}
-
 static bool is_ok(const struct query_record *record)
 {
 	return record->status == QUERY_OK;
 }
 
-static uint64_t sent_after(const struct query_record *record)
+static bool was_answered(const struct query_record *record)
 {
-	return record->sent_after;
+	return record->status == QUERY_OK || record->status == QUERY_ERROR;
+}
+
+/* The generator's own delay; what a full socket held up is the server's. */
+static uint64_t lag(const struct query_record *record)
+{
+	return record->sent_after - record_held(record);
 }
 
 static uint64_t completed_after(const struct query_record *record)
@@ -79,10 +79,23 @@ static struct quantiles quantiles_over(const struct query_log *log, uint64_t *va
 	return quantiles_of(values, samples);
 }
 
-/* Over the whole schedule, where each query stands for the interval that follows it. */
-static double rate_sent(const struct traffic *t, double rate)
+/*
+ * Queries a second from the schedule's origin to the last of these times, where each query stands
+ * for the interval that follows it.
+ */
+static double rate_until(const struct traffic *t, uint64_t queries, uint64_t last, double rate)
 {
-	uint64_t last = t->origin;
+	return (double)queries / ((double)(last - t->origin) / (double)NS_PER_S + 1 / rate);
+}
+
+static uint64_t last_intended(const struct traffic *t)
+{
+	return t->log->count ? t->log->records[t->log->count - 1].intended : t->origin;
+}
+
+static uint64_t last_sent(const struct traffic *t)
+{
+	uint64_t last = last_intended(t);
 
 	for (uint64_t i = 0; i < t->log->count; i++) {
 		const struct query_record *record = &t->log->records[i];
@@ -91,22 +104,22 @@ static double rate_sent(const struct traffic *t, double rate)
 		if (time > last)
 			last = time;
 	}
-	return (double)t->counts.sent / ((double)(last - t->origin) / (double)NS_PER_S + 1 / rate);
+	return last;
 }
 
-/* A record may be in order, in turn, and hold times that fit its status; or the log is false. */
+/* A record is in order and holds times that fit its status, or the log is false. */
 static bool record_is_sound(const struct traffic *t, uint64_t sequence)
 {
 	const struct query_record *record = &t->log->records[sequence];
-	bool answered = record->status == QUERY_OK || record->status == QUERY_ERROR;
+	bool answered = was_answered(record);
 
 	if (sequence > 0 && record->intended < record[-1].intended)
-		return false;
-	if (record->connection != sequence % t->connection_count)
 		return false;
 	if (was_sent(record) != (record->status != QUERY_UNSENT))
 		return false;
 	if (answered != (record->completed_after != DELTA_NEVER))
+		return false;
+	if (was_sent(record) && record_held(record) > record->sent_after)
 		return false;
 	return !answered || record->sent_after <= record->completed_after;
 }
@@ -148,18 +161,26 @@ struct summary summary_of(const struct traffic *t, double rate)
 	    .unsent = traffic_unsent(t),
 	    .start = t->origin,
 	    .rate_wanted = rate,
-	    .rate_sent = rate_sent(t, rate),
+	    .rate_intended = rate_until(t, t->log->count, last_intended(t), rate),
+	    .rate_sent = rate_until(t, t->counts.sent, last_sent(t), rate),
+	    .stamp_error = t->clock.error,
+	    .clock_steps = t->clock.steps,
 	    .server_gone = t->alive == 0,
 	};
 
-	for (uint64_t i = 0; i < t->log->count; i++)
-		summary.held += t->log->records[i].held;
+	for (uint64_t i = 0; i < t->log->count; i++) {
+		const struct query_record *record = &t->log->records[i];
+
+		summary.held += record_held(record) > 0;
+		summary.unstamped += was_answered(record) && !record->stamped;
+	}
 
 	uint64_t *values = malloc((t->log->count + 1) * sizeof(*values));
 
 	if (!values)
 		fail(EXIT_ENVIRONMENT, "no memory to sort %" PRIu64 " latencies", t->log->count);
-	summary.lag = quantiles_over(t->log, values, shows_lag, sent_after);
+	summary.lag = quantiles_over(t->log, values, was_sent, lag);
+	summary.read_delay = quantiles_over(t->log, values, was_answered, record_read_delay);
 	summary.latency = quantiles_over(t->log, values, is_ok, completed_after);
 	free(values);
 
@@ -230,7 +251,7 @@ static void print_cost(const struct rusage *cost)
 
 void summary_print(const struct summary *s, const struct error_tally *errors)
 {
-	printf("{\"event\":\"end\",\"schema\":\"forktail.load/1\"");
+	printf("{\"event\":\"end\",\"schema\":\"forktail.load/2\"");
 	print_count("intended", s->counts.intended);
 	print_count("sent", s->counts.sent);
 	print_count("completed", s->counts.completed);
@@ -243,10 +264,16 @@ void summary_print(const struct summary *s, const struct error_tally *errors)
 	print_errors(errors);
 	print_count("start_ns", s->start);
 	print_count("end_ns", s->end);
-	printf(",\"rate_wanted\":%.6f,\"rate_sent\":%.6f,\"rate_error\":%.9f", s->rate_wanted,
-	       s->rate_sent, s->rate_sent / s->rate_wanted - 1);
+	printf(",\"rate_wanted\":%.6f,\"rate_intended\":%.6f,\"rate_sent\":%.6f"
+	       ",\"rate_error\":%.9f",
+	       s->rate_wanted, s->rate_intended, s->rate_sent,
+	       s->rate_intended > 0 ? s->rate_sent / s->rate_intended - 1 : 0);
 	print_quantiles("lag_us", &s->lag);
 	print_quantiles("latency_us", &s->latency);
+	print_quantiles("read_delay_us", &s->read_delay);
+	print_count("unstamped", s->unstamped);
+	print_count("stamp_error_ns", s->stamp_error);
+	print_count("clock_steps", s->clock_steps);
 	print_cost(&s->cost);
 	print_count("log_records", s->counts.intended);
 	print_flag("late", s->late);

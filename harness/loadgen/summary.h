@@ -12,12 +12,14 @@ struct summary {
 	struct traffic_counts counts;
 	uint64_t in_flight, unsent;
 	uint64_t start, end;
-	double rate_wanted, rate_sent;
+	double rate_wanted, rate_intended, rate_sent;
 	struct quantiles {
 		uint64_t samples;
 		uint64_t p50, p99, p999, max; /* ns */
-	} lag, latency;
-	uint64_t held;
+	} lag, latency, read_delay;
+	uint64_t held;      /* queries that waited for room in their sockets */
+	uint64_t unstamped; /* replies that count from their reading */
+	uint64_t stamp_error, clock_steps;
 	bool late, conserved, server_gone;
 	struct rusage cost;
 };

@@ -78,6 +78,29 @@ uint64_t traffic_unsent(const struct traffic *t)
 	return unsent;
 }
 
+/*
+ * Until a query is sent, its record keeps how long the connection had been held when it was due:
+ * the difference to the same sum at the sending is how long the query was. Of a hold that was
+ * under way then, only what lay before that time comes off, and it is known when the hold ends.
+ */
+static void end_hold(struct traffic *t, struct connection *c, uint64_t until)
+{
+	struct hold *hold = &c->hold;
+
+	hold_end(hold, until);
+	t->held_connections--;
+	for (uint64_t k = due_on(t, c); k-- > c->sent;) {
+		struct query_record *record = record_of(t, c, k);
+		uint64_t due = record->intended;
+
+		if (due <= hold->last_since)
+			break;
+		if (due > hold->last_until)
+			due = hold->last_until;
+		record_set_held(record, record_held(record) + due - hold->last_since);
+	}
+}
+
 static void lose(struct traffic *t, struct connection *c)
 {
 	uint64_t due = due_on(t, c);
@@ -87,17 +110,27 @@ static void lose(struct traffic *t, struct connection *c)
 	t->counts.lost += c->sent - c->answered;
 	t->counts.abandoned += due - c->sent;
 	t->alive--;
+	if (c->hold.full)
+		end_hold(t, c, clock_now());
 	if (c->parser.error_bytes)
 		memcpy(t->last_words, c->parser.error, sizeof(t->last_words));
 	connection_close(c);
 }
 
-static void settle(void *context, struct connection *c, enum reply_kind kind, uint64_t now)
+static void settle(void *context, struct connection *c, enum reply_kind kind,
+		   const struct reply_time *time)
 {
 	struct traffic *t = context;
 	struct query_record *record = record_of(t, c, c->answered);
+	uint64_t sent = record->intended + record->sent_after, arrived = time->arrived;
 
-	record->completed_after = delta_between(record->intended, now) & DELTA_NEVER;
+	record->stamped = time->stamped && arrived + t->clock.error >= sent;
+	if (!record->stamped)
+		arrived = time->read;
+	else if (arrived < sent)
+		arrived = sent;
+	record->completed_after = delta_between(record->intended, arrived) & DELTA_NEVER;
+	record_set_read_delay(record, delta_between(arrived, time->read));
 	switch (kind) {
 	case REPLY_NIL:
 		record->miss = record->operation == OPERATION_GET;
@@ -121,7 +154,7 @@ static void settle(void *context, struct connection *c, enum reply_kind kind, ui
 
 static void receive(struct traffic *t, struct connection *c)
 {
-	if (connection_receive(c, settle, t) == CONNECTION_LOST)
+	if (connection_receive(c, &t->clock, settle, t) == CONNECTION_LOST)
 		lose(t, c);
 }
 
@@ -140,7 +173,7 @@ static void flush(struct traffic *t, struct connection *c)
 {
 	uint64_t due = due_on(t, c);
 
-	while (c->sent < due && !c->full) {
+	while (c->sent < due && !c->hold.full) {
 		uint64_t before = c->sent;
 
 		encode(t, c, due);
@@ -150,7 +183,7 @@ static void flush(struct traffic *t, struct connection *c)
 
 		if (connection_send(c, &t->batch) == CONNECTION_LOST) {
 			/* Replies that came before the end still count. */
-			connection_receive(c, settle, t);
+			connection_receive(c, &t->clock, settle, t);
 			lose(t, c);
 			return;
 		}
@@ -159,16 +192,11 @@ static void flush(struct traffic *t, struct connection *c)
 
 			record->sent_after = delta_between(record->intended, now) & DELTA_NEVER;
 			record->status = QUERY_IN_FLIGHT;
+			record_set_held(record, c->hold.total - record_held(record));
 		}
 		t->counts.sent += c->sent - before;
+		t->held_connections += c->hold.full;
 	}
-}
-
-/* What waits from here on waits for the server, not for the generator. */
-static void hold(struct traffic *t, const struct connection *c)
-{
-	for (uint64_t k = c->sent; k < due_on(t, c); k++)
-		record_of(t, c, k)->held = 1;
 }
 
 void traffic_dispatch(struct traffic *t, uint64_t now)
@@ -182,12 +210,11 @@ void traffic_dispatch(struct traffic *t, uint64_t now)
 		t->log->records[sequence] = (struct query_record){
 		    .intended = t->next_due,
 		    .sent_after = DELTA_NEVER,
-		    .connection = c->index & (CONNECTIONS_MAX - 1),
 		    .completed_after = DELTA_NEVER,
 		    .operation = workload_operation(&t->workload, sequence) & 15,
 		    .status = QUERY_UNSENT,
-		    .held = c->full,
 		};
+		record_set_held(&t->log->records[sequence], hold_before(&c->hold, t->next_due));
 		t->counts.abandoned += c->fd < 0;
 		schedule_next(t);
 	}
@@ -200,11 +227,30 @@ void traffic_dispatch(struct traffic *t, uint64_t now)
 	for (uint64_t sequence = first; sequence < first + touched; sequence++) {
 		struct connection *c = &t->connections[sequence % t->connection_count];
 
-		if (c->fd < 0 || c->full)
-			continue;
-		flush(t, c);
-		if (c->full)
-			hold(t, c);
+		if (c->fd >= 0)
+			flush(t, c);
+	}
+}
+
+void traffic_room(struct traffic *t, uint32_t index, uint64_t until)
+{
+	struct connection *c = &t->connections[index];
+
+	if (c->fd >= 0 && c->hold.full)
+		end_hold(t, c, until);
+}
+
+void traffic_end(struct traffic *t, uint64_t now)
+{
+	for (uint32_t i = 0; i < t->connection_count; i++) {
+		struct connection *c = &t->connections[i];
+
+		traffic_room(t, i, now);
+		for (uint64_t k = c->sent; k < due_on(t, c); k++) {
+			struct query_record *record = record_of(t, c, k);
+
+			record_set_held(record, c->hold.total - record_held(record));
+		}
 	}
 }
 
@@ -216,8 +262,6 @@ void traffic_handle(struct traffic *t, uint32_t index, uint32_t events)
 		return;
 	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 		receive(t, c);
-	if (c->fd >= 0 && c->full && events & EPOLLOUT) {
-		c->full = false;
+	if (c->fd >= 0 && events & EPOLLOUT)
 		flush(t, c);
-	}
 }

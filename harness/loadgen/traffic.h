@@ -34,6 +34,8 @@ struct traffic {
 	struct query_log *log;
 	struct connection *connections;
 	uint32_t connection_count, alive;
+	uint32_t held_connections; /* whose sockets are full */
+	struct stamp_clock clock;
 
 	uint64_t origin;
 	uint64_t limit;    /* queries to schedule */
@@ -50,11 +52,17 @@ void traffic_start(struct traffic *traffic, uint64_t origin);
 /* Records every query due by now, and sends what the sockets take. */
 void traffic_dispatch(struct traffic *traffic, uint64_t now);
 
+/* The connection's socket has room again; it was last known to be full at `until`. */
+void traffic_room(struct traffic *traffic, uint32_t connection, uint64_t until);
+
 /* Acts on what epoll says of one connection. */
 void traffic_handle(struct traffic *traffic, uint32_t connection, uint32_t events);
 
 /* Schedules no more. */
 void traffic_stop(struct traffic *traffic);
+
+/* Settles for how long the queries that were never sent were held. */
+void traffic_end(struct traffic *traffic, uint64_t now);
 
 bool traffic_settled(const struct traffic *traffic);
 

@@ -26,11 +26,13 @@ class Query:
     intended: int
     latency: int = 100_000
     lag: int = 5_000
-    connection: int = 0
     operation: int = 1
     status: int = 0
     miss: int = 0
     held: int = 0
+    """The part of the lag in which the socket was full."""
+    read_delay: int = 20_000
+    stamped: int = 1
 
 
 @dataclass
@@ -50,14 +52,20 @@ def query_log(queries: Iterable[Query], *, rate: float = 10_000.0, connections: 
     """`queries.bin` of these queries, which must come in the order of intended time."""
     records = [
         struct.pack(
-            "<QQQ",
+            "<QQQQ",
             query.intended,
-            query.lag | query.connection << 44,
-            query.latency | query.operation << 44 | query.status << 48 | query.miss << 52 | query.held << 53,
+            query.lag | (query.held & 0xFFFFF) << 44,
+            query.latency | (query.read_delay & 0xFFFFF) << 44,
+            query.held >> 20
+            | query.read_delay >> 20 << 24
+            | query.operation << 48
+            | query.status << 52
+            | query.miss << 56
+            | query.stamped << 57,
         )
         for query in queries
     ]
-    header = struct.pack("<8sIIII", b"FTQLOG\0\0", 1, 64, 24, connections)
+    header = struct.pack("<8sIIII", b"FTQLOG\0\0", 2, 64, 32, connections)
     header += struct.pack("<QQQdQ", len(records), ORIGIN, 1, rate, 0)
     return header + b"".join(records)
 
@@ -151,8 +159,9 @@ class RunDirectory:
             "warnings": [],
         }
         run.load = {
-            "schema": "forktail.load/1",
+            "schema": "forktail.load/2",
             "rate_wanted": 2000.0,
+            "rate_intended": 2000.0,
             "rate_sent": 2000.1,
             "rate_error": 5e-5,
         }

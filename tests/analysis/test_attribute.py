@@ -179,9 +179,16 @@ def test_preemption_inside_a_fault_is_not_the_fault() -> None:
 
 def test_waiting_for_room_in_a_socket_is_waiting_for_the_server() -> None:
     """The fork takes 500 us; a query due as it begins cannot be sent for 400 us, as the server does not read."""
-    held = Query(1000 * US, latency=600 * US, lag=400 * US, held=1)
+    held = Query(1000 * US, latency=600 * US, lag=400 * US, held=400 * US)
     _, parts = _split([held], [Event(FORK, 1000 * US, 500 * US)], 100 * US)
     assert (parts["client_lag"], parts["fork"], parts["service"]) == ([0], [500 * US], [100 * US])
+
+
+def test_only_the_time_that_the_socket_was_full_is_the_servers() -> None:
+    """Stopped for 300 us before it found the socket full, which then took 100 us: the first is the generator's."""
+    held = Query(1000 * US, latency=600 * US, lag=400 * US, held=100 * US)
+    _, parts = _split([held], [], 100 * US)
+    assert (parts["client_lag"], parts["service"], parts["unexplained"]) == ([300 * US], [100 * US], [200 * US])
 
 
 def test_stalls_of_threads_that_serve_no_queries_are_left_out() -> None:

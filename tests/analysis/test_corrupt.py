@@ -45,10 +45,10 @@ def _twice(_: bytes) -> bytes:
 
 DAMAGES: list[tuple[str, str, Damage]] = [
     ("queries.bin", "magic", lambda content: b"GARBAGE!" + content[8:]),
-    ("queries.bin", "version 2", _patched(8, "<I", 2)),
+    ("queries.bin", "version 1", _patched(8, "<I", 1)),
     ("queries.bin", "header", lambda content: content[:40]),
     ("queries.bin", "header", lambda _: b""),
-    ("queries.bin", "records of 32", _patched(16, "<I", 32)),
+    ("queries.bin", "records of 24", _patched(16, "<I", 24)),
     ("queries.bin", "bytes for its", lambda content: content[:-1]),
     ("queries.bin", "bytes for its", lambda content: content + b"\0"),
     ("queries.bin", "bytes for its", _patched(24, "<Q", 2**60)),
@@ -69,7 +69,7 @@ DAMAGES: list[tuple[str, str, Damage]] = [
     ("events.bin", "record 0 has no CLOCK_MONOTONIC time", _patched(64, "<Q", 2**63)),
     ("events.bin", "sequence number 7 twice", _twice),
     ("load.json", "JSON", lambda content: content[: len(content) // 2]),
-    ("load.json", "schema", lambda content: content.replace(b"forktail.load/1", b"forktail.load/7")),
+    ("load.json", "schema", lambda content: content.replace(b"forktail.load/2", b"forktail.load/7")),
     ("probe.json", "schema", _without("schema")),
     ("probe.json", "JSON object", lambda _: b"[]"),
     ("run.json", "schema", lambda content: content.replace(b"forktail.run/1", b"forktail.run/2")),

@@ -51,32 +51,44 @@ class QueryLog:
     operation: NDArray[np.int64]
     status: NDArray[np.int64]
     miss: NDArray[np.int64]
+    stamped: NDArray[np.int64]
     held: NDArray[np.int64]
+    """The part of `sent` in which the socket was full."""
+    read: NDArray[np.int64]
+    """From the completion to the reading."""
+
+    @property
+    def lag(self) -> NDArray[np.int64]:
+        """The generator's own part of `sent`, of the queries that were sent."""
+        own: NDArray[np.int64] = (self.sent - self.held)[self.sent != NEVER]
+        return own
 
     @classmethod
-    def read(cls, path: Path) -> QueryLog:
+    def read_from(cls, path: Path) -> QueryLog:
         data = path.read_bytes()
         header = np.frombuffer(data[:64], HEADER)[0]
-        words = np.frombuffer(data[64:], "<u8").reshape(-1, 3).astype(np.uint64)
+        words = np.frombuffer(data[64:], "<u8").reshape(-1, 4).astype(np.uint64)
 
         def bits(word: int, low: int, count: int) -> NDArray[np.int64]:
             field = words[:, word] >> np.uint64(low) & np.uint64((1 << count) - 1)
             return field.astype(np.int64)
 
         assert header["magic"] == b"FTQLOG"
-        assert (header["version"], header["header_bytes"], header["record_bytes"]) == (1, 64, 24)
+        assert (header["version"], header["header_bytes"], header["record_bytes"]) == (2, 64, 32)
         assert header["records"] == len(words)
-        assert not bits(2, 54, 10).any()
+        assert not bits(3, 58, 6).any()
         return cls(
-            header,
-            words[:, 0].astype(np.int64),
-            bits(1, 0, 44),
-            bits(1, 44, 20),
-            bits(2, 0, 44),
-            bits(2, 44, 4),
-            bits(2, 48, 4),
-            bits(2, 52, 1),
-            bits(2, 53, 1),
+            header=header,
+            intended=words[:, 0].astype(np.int64),
+            sent=bits(1, 0, 44),
+            connection=np.arange(len(words)) % int(header["connections"]),
+            completed=bits(2, 0, 44),
+            operation=bits(3, 48, 4),
+            status=bits(3, 52, 4),
+            miss=bits(3, 56, 1),
+            stamped=bits(3, 57, 1),
+            held=bits(1, 44, 20) | bits(3, 0, 24) << 20,
+            read=bits(2, 44, 20) | bits(3, 24, 24) << 20,
         )
 
 
@@ -97,7 +109,7 @@ class Result:
 
     @property
     def log(self) -> QueryLog:
-        return QueryLog.read(self.log_path)
+        return QueryLog.read_from(self.log_path)
 
 
 def arguments(command: str, **options: object) -> list[str]:

@@ -25,7 +25,7 @@ def test_a_run_tells_its_start_its_progress_and_its_end(load: Generator, redis: 
     assert start["start_ns"] == end["start_ns"] == result.log.header["start"]
     assert 0 < first["intended"] < second["intended"] < 2500
     assert set(first) == {"event", "t_ns", "intended", "sent", "completed", "errors"}
-    assert end["schema"] == "forktail.load/1"
+    assert end["schema"] == "forktail.load/2"
     assert end["rate_wanted"] == 1000
     assert end["end_ns"] > start["start_ns"] + 2.4e9
 
@@ -195,4 +195,4 @@ def test_the_log_appears_only_when_whole(load: Generator, redis: Redis) -> None:
     process.send_signal(signal.SIGTERM)
     result = load.finish(process)
     assert not log.with_name("queries.bin.tmp").exists()
-    assert log.stat().st_size == 64 + 24 * result.end["intended"]
+    assert log.stat().st_size == 64 + 32 * result.end["intended"]

@@ -11,7 +11,6 @@ from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.mechanism import terms
 from forktail.analysis.quantity import share_text, significant, time_text
 from forktail.analysis.result import BANDS, Result, Tail
-from forktail.analysis.statistics import rank
 
 _NAMES = {
     "client_lag": "the load generator's own lateness",
@@ -83,11 +82,14 @@ def _of_intervals(result: Result, closed: ClosedLoad) -> str:
 
 
 def _change(result: Result) -> str:
-    normal, snapshot = result.sorted_ns[NORMAL], result.sorted_ns[SNAPSHOT]
-    p99 = int(snapshot[rank(len(snapshot), "99") - 1])
-    if not len(normal):
+    effects = result.lag_effects
+    late = effects[SNAPSHOT]["p99"]
+    if late.withheld:
+        return f"Snapshot p99 is withheld: {late.reason}."
+    p99 = late.figure_ns
+    if not effects[NORMAL] or effects[NORMAL]["p99"].withheld:
         return f"Snapshot p99 is {time_text(p99)}."
-    usual = int(normal[rank(len(normal), "99") - 1])
+    usual = effects[NORMAL]["p99"].figure_ns
     times = p99 / max(usual, 1)
     if times >= _NOTABLE:
         return (

@@ -309,9 +309,11 @@ def percentile_curves(result: Result) -> Figure:
             label=f"{CLASSES[name]} ({count_text(count)} queries)",
         )
         axes.plot(count, latencies[-1], "o", color=COLOURS[name], ms=5)
+        slowest = result.lag_effects[name]["max"]
+        whose = f"max {time_text(slowest.figure_ns)}" + ", not the server's" * slowest.withheld
         # A curve only rises, so that what is written above its end is clear of it; the other one may pass behind.
         axes.annotate(
-            f"max {time_text(int(latencies[-1]))}",
+            whose,
             (count, latencies[-1]),
             textcoords="offset points",
             xytext=(5, 6),

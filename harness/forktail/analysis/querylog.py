@@ -22,7 +22,7 @@ OPERATIONS = ("GET", "SET")
 STATUSES = ("ok", "error", "lost", "in flight", "unsent")
 OK, ERROR, LOST, IN_FLIGHT, UNSENT = range(len(STATUSES))
 
-_FORMAT = LogFormat("query log", b"FTQLOG\0\0", 1, struct.Struct("<8s4I3QdQ"), 24)
+_FORMAT = LogFormat("query log", b"FTQLOG\0\0", 2, struct.Struct("<8s4I3QdQ"), 32)
 
 Int64 = npt.NDArray[np.int64]
 
@@ -41,19 +41,27 @@ class QueryLog:
     intended_ns: Int64
     lag_ns: Int64
     """sent - intended, or NEVER."""
+    held_ns: Int64
+    """The part of the lag in which the socket was full, because the server was not reading."""
     client_lag_ns: Int64
-    """The part of the lag that is the generator's: none where the query waited for room in its socket, or NEVER."""
+    """The other part of the lag, which is the generator's own; NEVER where the lag is."""
     latency_ns: Int64
-    """completed - intended, or NEVER."""
-    connection: npt.NDArray[np.uint32]
+    """completed - intended, or NEVER; completed is when the whole reply was in the client's socket."""
+    read_delay_ns: Int64
+    """How long the reply then lay there until the generator read it; no part of the latency."""
     operation: npt.NDArray[np.uint8]
     status: npt.NDArray[np.uint8]
     miss: npt.NDArray[np.bool_]
-    held: npt.NDArray[np.bool_]
-    """Waited for room in its socket: the server was not reading."""
+    stamped: npt.NDArray[np.bool_]
+    """Whether the kernel stamped the reply's arrival; without a stamp it counts from its reading."""
 
     def __len__(self) -> int:
         return len(self.intended_ns)
+
+    @property
+    def connection(self) -> npt.NDArray[np.uint32]:
+        """The index of each query's connection: queries go to the connections in turn."""
+        return np.arange(len(self), dtype=np.uint32) % np.uint32(max(self.connections, 1))
 
 
 def no_queries(connections: int) -> QueryLog:
@@ -67,13 +75,14 @@ def no_queries(connections: int) -> QueryLog:
         connections=connections,
         intended_ns=times,
         lag_ns=times,
+        held_ns=times,
         client_lag_ns=times,
         latency_ns=times,
-        connection=np.empty(0, dtype=np.uint32),
+        read_delay_ns=times,
         operation=codes,
         status=codes,
         miss=flags,
-        held=flags,
+        stamped=flags,
     )
 
 
@@ -84,14 +93,13 @@ def read_query_log(path: Path) -> QueryLog:
         raise BadInput(f"{path} starts at {start} ns, which is no CLOCK_MONOTONIC time: {ANEW}")
 
     words = (
-        np.memmap(path, dtype="<u8", mode="r", offset=_FORMAT.header.size, shape=(records, 3))
+        np.memmap(path, dtype="<u8", mode="r", offset=_FORMAT.header.size, shape=(records, 4))
         if records
-        else np.empty((0, 3), dtype="<u8")
+        else np.empty((0, 4), dtype="<u8")
     )
-    delta = np.uint64(NEVER)
-    third = np.ascontiguousarray(words[:, 2])
-    lag = (words[:, 1] & delta).view(np.int64)
-    held = (third >> np.uint64(53)).astype(np.uint8) & np.uint8(1) != 0
+    lag = _delta(words[:, 1])
+    codes = np.ascontiguousarray(words[:, 3])
+    held = _split_delta(words[:, 1], codes)
     log = QueryLog(
         start_ns=start,
         rate=rate,
@@ -99,16 +107,28 @@ def read_query_log(path: Path) -> QueryLog:
         connections=connections,
         intended_ns=np.ascontiguousarray(words[:, 0]).view(np.int64),
         lag_ns=lag,
-        client_lag_ns=np.where(held & (lag != NEVER), 0, lag) if held.any() else lag,
-        latency_ns=(third & delta).view(np.int64),
-        connection=(words[:, 1] >> np.uint64(44)).astype(np.uint32),
-        operation=(third >> np.uint64(44)).astype(np.uint8) & np.uint8(15),
-        status=(third >> np.uint64(48)).astype(np.uint8) & np.uint8(15),
-        miss=(third >> np.uint64(52)).astype(np.uint8) & np.uint8(1) != 0,
-        held=held,
+        held_ns=held,
+        client_lag_ns=np.where(lag == NEVER, NEVER, lag - held) if held.any() else lag,
+        latency_ns=_delta(words[:, 2]),
+        read_delay_ns=_split_delta(words[:, 2], codes >> np.uint64(24)),
+        operation=(codes >> np.uint64(48)).astype(np.uint8) & np.uint8(15),
+        status=(codes >> np.uint64(52)).astype(np.uint8) & np.uint8(15),
+        miss=(codes >> np.uint64(56)).astype(np.uint8) & np.uint8(1) != 0,
+        stamped=(codes >> np.uint64(57)).astype(np.uint8) & np.uint8(1) != 0,
     )
     _verify(path, log)
     return log
+
+
+def _delta(words: npt.NDArray[np.uint64]) -> Int64:
+    """The low 44 bits."""
+    return (words & np.uint64(NEVER)).view(np.int64)
+
+
+def _split_delta(low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> Int64:
+    """A delta in two pieces: its low 20 bits are on top of one word, its high 24 bits at the bottom of another."""
+    joined: npt.NDArray[np.uint64] = (low >> np.uint64(44)) | ((high & np.uint64(0xFFFFFF)) << np.uint64(20))
+    return joined.view(np.int64)
 
 
 def _verify(path: Path, log: QueryLog) -> None:
@@ -127,6 +147,7 @@ def _verify(path: Path, log: QueryLog) -> None:
     replied = log.status <= ERROR
     refuse(replied & (log.latency_ns == NEVER), "has a reply but no time of completion")
     refuse(replied & (log.lag_ns > log.latency_ns), "is completed before it is sent")
+    refuse((log.lag_ns != NEVER) & (log.held_ns > log.lag_ns), "was held longer than it was not sent")
     refuse((log.status == UNSENT) != (log.lag_ns == NEVER), "contradicts itself on whether it was sent")
 
 

@@ -19,6 +19,7 @@ from forktail.analysis.attribute import (
 )
 from forktail.analysis.classify import NORMAL, SNAPSHOT, WARMUP, classify
 from forktail.analysis.eventlog import Events, Kind
+from forktail.analysis.lag_effect import LagEffect, lag_effects
 from forktail.analysis.querylog import ERROR, NEVER, OK
 from forktail.analysis.run import Run
 from forktail.analysis.statistics import rank
@@ -28,6 +29,9 @@ Int64 = npt.NDArray[np.int64]
 
 NO_CAUSE = len(CAUSES)
 """The cause of a query without a reply."""
+
+OWED = ("client_lag", "behind_client_lag")
+"""The parts of a latency that are the generator's: its own lateness, and the queue of the burst that follows."""
 
 BANDS = ("50", "90", "99", "99.9")
 """The percentiles of snapshot latency between which the split is averaged."""
@@ -73,6 +77,10 @@ class Result:
     """The parent's page-table copies within a window and outside its fork."""
     interval_classes: npt.NDArray[np.uint8]
     """The class of each interval of a closed loop's load; empty for any other."""
+    owed_ns: Int64
+    """Per query the part of its latency that is the generator's; 0 without a reply."""
+    lag_effects: dict[int, dict[str, LagEffect]]
+    """By class, and by the names of FIGURES: what the generator's lateness did to the figure."""
 
 
 def derive(run: Run) -> Result:
@@ -96,13 +104,31 @@ def derive(run: Run) -> Result:
     threads = run.serving
     replied = queries.status <= ERROR
     split = attribute(queries, replied, base, Stalls(run.events, threads))
-    cause, tail = _causes(run, classes, ok, replied, sorted_ns[SNAPSHOT], split)
+    cause, owed, tail = _causes(run, classes, ok, replied, sorted_ns[SNAPSHOT], split)
+    effects = {
+        number: lag_effects(queries.latency_ns[chosen], owed[chosen])
+        for number in (NORMAL, SNAPSHOT)
+        for chosen in [ok & (classes == number)]
+    }
 
     interruptions = run.events.of(Kind.INTERRUPTION)
     within = np.zeros(len(interruptions), dtype=np.bool_)
     for fork in forks:
         within |= (interruptions["start"] >= fork.fork_end_ns) & (interruptions["start"] <= fork.end_ns)
-    return Result(run, forks, classes, sorted_ns, sorted_lag_ns, cause, tail, base, interruptions[within], of_intervals)
+    return Result(
+        run,
+        forks,
+        classes,
+        sorted_ns,
+        sorted_lag_ns,
+        cause,
+        tail,
+        base,
+        interruptions[within],
+        of_intervals,
+        owed,
+        effects,
+    )
 
 
 def _causes(
@@ -112,11 +138,14 @@ def _causes(
     replied: npt.NDArray[np.bool_],
     latencies: Int64,
     split: Attribution,
-) -> tuple[npt.NDArray[np.uint8], Tail | None]:
+) -> tuple[npt.NDArray[np.uint8], Int64, Tail | None]:
+    """Each query's cause and what it owes to the generator, ns, and the split of the slow snapshot queries."""
     queries = run.queries
     rows = np.flatnonzero(replied)
     cause = np.full(len(queries), NO_CAUSE, dtype=np.uint8)
     edges = [int(latencies[rank(len(latencies), percent) - 1]) for percent in BANDS] if len(latencies) else []
+    owed = np.zeros(len(queries), dtype=np.int64)
+    generators = [PARTS.index(part) for part in OWED if part in PARTS]
     counts = np.zeros(len(BANDS) + 1, dtype=np.int64)
     sums = np.zeros((len(BANDS) + 1, len(PARTS)), dtype=np.int64)
     dominant = np.zeros(len(CAUSES), dtype=np.int64)
@@ -125,6 +154,7 @@ def _causes(
         chunk = rows[piece]
         dominating = causes(parts)
         cause[chunk] = dominating
+        owed[chunk] = parts[generators].sum(axis=0)
         snapshot = np.flatnonzero(ok[chunk] & (classes[chunk] == SNAPSHOT))
         if not len(snapshot):
             continue
@@ -134,14 +164,14 @@ def _causes(
         for index in range(len(counts)):
             sums[index] += parts[:, snapshot[band == index]].sum(axis=1)
     if not len(latencies):
-        return cause, None
+        return cause, owed, None
     # Only queries of the tail can be among the slowest; ties keep the order of arrival.
     latency = np.where(ok & (classes == SNAPSHOT), queries.latency_ns, -1)
     floor = latencies[-min(SLOWEST, len(latencies))]
     candidates = np.flatnonzero(latency >= floor)
     slowest = candidates[np.argsort(-latency[candidates], kind="stable")][:SLOWEST]
     parts = split.split(np.searchsorted(rows, slowest))
-    return cause, Tail(edges, counts, sums, dominant, slowest, parts.T)
+    return cause, owed, Tail(edges, counts, sums, dominant, slowest, parts.T)
 
 
 def sent_lags(result: Result) -> Int64:

@@ -17,7 +17,7 @@ from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.eventlog import FAULT_PAGE_PRESENT, FAULT_PRESENCE_KNOWN, Kind
 from forktail.analysis.mechanism import REASONS, copy_threads, fork_text, mechanism_name
 from forktail.analysis.quantity import size_text, us
-from forktail.analysis.querylog import OK, OPERATIONS, counts
+from forktail.analysis.querylog import ERROR, OK, OPERATIONS, counts
 from forktail.analysis.result import BANDS, Result, Tail, sent_lags
 from forktail.analysis.run import Document, number, section
 from forktail.analysis.statistics import PERCENTS, log2_histogram, percentiles, rank
@@ -186,10 +186,17 @@ def _info(result: Result) -> dict[str, Any]:
 
 def _class(result: Result, name: int) -> dict[str, Any]:
     latencies, lags = result.sorted_ns[name], result.sorted_lag_ns[name]
+    effects = result.lag_effects[name]
+    withheld = {figure: effect.reason for figure, effect in effects.items() if effect.withheld}
+    figures = {
+        f"{figure}_us": None if figure in withheld else us(effect.figure_ns) for figure, effect in effects.items()
+    }
     return {
         "count": len(latencies),
-        **_from_sorted(latencies, _PERCENTS),
+        **(figures or dict.fromkeys(_PERCENTS)),
         "lag_p99_us": _from_sorted(lags, {"lag": "99"})["lag"],
+        "lag_effect_us": {figure: us(effect.owed_ns) for figure, effect in effects.items()},
+        "withheld": withheld,
     }
 
 
@@ -248,6 +255,8 @@ def _intervals(result: Result, closed: ClosedLoad) -> dict[str, Any]:
             "count": int(closed.counts[chosen].sum()),
             **{f"{key}_us": value for key, value in closed.latency_us(chosen).items()},
             "lag_p99_us": None,
+            "lag_effect_us": None,
+            "withheld": None,
             "intervals": int(chosen.sum()),
             "covers_ms": round(int((closed.ends_ns - closed.starts_ns)[chosen].sum()) / 1e6, 3),
         }
@@ -274,7 +283,8 @@ def _out_of_service(result: Result, fork_ns: int, interruptions_ns: int) -> dict
 
 def _closed_load(result: Result, closed: ClosedLoad) -> dict[str, Any]:
     load = result.run.load
-    unknown = ("intended", "sent", "in_flight", "unsent", "lag_p50_us", "lag_p99_us", "lag_p999_us", "lag_max_us")
+    unknown = ("intended", "sent", "in_flight", "unsent", "lag_p50_us", "lag_p99_us", "lag_p999_us", "lag_max_us",
+               "read_delay_p99_us", "read_delay_max_us", "unstamped", "stamp_error_ns", "rate_intended")  # fmt: skip
     return {
         "generator": closed.generator,
         "version": closed.version,
@@ -314,11 +324,27 @@ def _load(result: Result) -> dict[str, Any]:
         **counts(result.run.queries),
         "misses": int(result.run.queries.miss.sum()),
         **dict(zip(names, values, strict=True)),
+        **_reading(result),
         "rate_wanted": number(load, "rate_wanted"),
+        "rate_intended": number(load, "rate_intended"),
         "rate_sent": number(load, "rate_sent"),
         "rate_error": number(load, "rate_error"),
         "connections": result.run.queries.connections,
         "cost": dict(section(load, "cost")),
+    }
+
+
+def _reading(result: Result) -> dict[str, Any]:
+    """How late the generator read replies, which is no part of any latency, and how many had no stamp."""
+    queries = result.run.queries
+    measured = (queries.status <= ERROR) & (result.classes != WARMUP)
+    delays = queries.read_delay_ns[measured]
+    p99, most = percentiles(delays, ("99", "100")) if len(delays) else (None, None)
+    return {
+        "read_delay_p99_us": None if p99 is None else us(p99),
+        "read_delay_max_us": None if most is None else us(most),
+        "unstamped": int((measured & ~queries.stamped).sum()),
+        "stamp_error_ns": number(result.run.load, "stamp_error_ns"),
     }
 
 

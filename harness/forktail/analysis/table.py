@@ -126,7 +126,8 @@ def _open_loop(load: dict[str, Any]) -> list[str]:
         f"+ {count_text(load['errors'])} errors + {count_text(load['unsent'])} unsent "
         f"+ {count_text(load['lost'] + load['in_flight'])} unanswered"
     )
-    return [f"send lag        {lag}", f"queries         {fates}"]
+    read = f"p99 {_time(load['read_delay_p99_us'])}, max {_time(load['read_delay_max_us'])}, in no latency"
+    return [f"send lag        {lag}", f"read delay      {read}", f"queries         {fates}"]
 
 
 def _client(document: dict[str, Any]) -> list[str]:
