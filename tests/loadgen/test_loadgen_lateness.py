@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.loadgen.conftest import Generator, QueryLog, Redis, Result, StartStub
+from tests.loadgen.conftest import NEVER, Generator, QueryLog, Redis, Result, StartStub
 from tests.loadgen.test_loadgen_truth import MS, assert_conserved
 
 
@@ -200,3 +200,22 @@ def test_a_stopped_server_shows_as_its_triangle_with_the_generators_part_apart(
         after = (log.intended >= ending) & (log.intended < ending + 500 * MS)
         backlog = int(own[after].max())
         assert found <= 1.02 * expected + backlog
+
+
+def test_a_server_that_dies_with_full_sockets_leaves_a_whole_log(load: Generator, redis: Redis) -> None:
+    """Queries that were held when their connection was lost are lost or unsent, and nothing contradicts itself."""
+    process = load.start(
+        redis.port, rate=2000, queries=100_000, connections=3, keys=50, value_bytes=262_144, drain_ms=500
+    )
+    time.sleep(0.5)
+    redis.process.send_signal(signal.SIGSTOP)
+    time.sleep(0.5)
+    redis.process.kill()
+    result = load.finish(process)
+    assert result.code == 1
+    assert result.end["server_gone"]
+    assert_conserved(result)
+    log = result.log
+    unsent = log.sent == NEVER
+    assert unsent.sum() > 100
+    assert 300 * MS < log.held[unsent].max() < 5000 * MS
