@@ -49,6 +49,8 @@ struct candidate {
 	enum lifetime lifetime;
 	/* Sees only what happens within a fault that is measured. */
 	bool within_fault;
+	/* Attaching proves nothing: a fork must show whether it fires. */
+	bool fired_by_fork;
 	struct attachment attachments[MAX_ATTACHMENTS];
 };
 

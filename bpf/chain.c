@@ -13,6 +13,7 @@
 #include "probe.skel.h"
 #include "server.h"
 #include "tracefs.h"
+#include "trial.h"
 
 #define DRAIN_STEP_NS 5000000
 #define DRAIN_STEPS 200
@@ -90,6 +91,14 @@ static void reject(struct chain *chain, const struct candidate *candidate, int e
 	chain->rejections[chain->rejected++] = (struct rejection){candidate, error, why};
 }
 
+static bool is_avoided(const struct chain_options *options, const struct candidate *candidate)
+{
+	for (size_t i = 0; i < options->avoided; i++)
+		if (strcmp(options->avoided_places[i], candidate->where) == 0)
+			return true;
+	return options->avoid[candidate->family];
+}
+
 static void try_candidate(struct chain *chain, const struct candidate *candidate)
 {
 	struct choice *choice = &chain->choices[candidate->measurement];
@@ -97,7 +106,7 @@ static void try_candidate(struct chain *chain, const struct candidate *candidate
 
 	if (!chain->options.measure[candidate->measurement] || choice->candidate)
 		return;
-	if (chain->options.avoid[candidate->family]) {
+	if (is_avoided(&chain->options, candidate)) {
 		reject(chain, candidate, 0, "avoided on request");
 		return;
 	}
@@ -113,6 +122,12 @@ static void try_candidate(struct chain *chain, const struct candidate *candidate
 	error = link_attach(&choice->link, candidate, chain->options.server);
 	if (error) {
 		reject(chain, candidate, -error, choice->link.failed);
+		link_unload(&choice->link);
+		return;
+	}
+	if (candidate->fired_by_fork && !trial_fork(chain->bpf)) {
+		reject(chain, candidate, 0, "fork does not fire it");
+		link_detach(&choice->link);
 		link_unload(&choice->link);
 		return;
 	}
@@ -147,6 +162,8 @@ enum exit_code chain_open(struct chain *chain, const struct chain_options *optio
 
 enum exit_code chain_arm(struct chain *chain)
 {
+	struct timespec now;
+
 	if (chain->armed)
 		return EXIT_OK;
 	for (int m = 0; m < MEASUREMENTS; m++) {
@@ -161,6 +178,9 @@ enum exit_code chain_arm(struct chain *chain)
 				    "%s could be attached at the start and now cannot (%s).",
 				    choice->candidate->where, strerror(-error));
 	}
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	chain->bpf->bss->gate_opened_ns =
+	    (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 	chain->bpf->bss->window_child = 0;
 	chain->bpf->bss->gate_open = 1;
 	chain->armed = true;

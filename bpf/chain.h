@@ -16,6 +16,8 @@
 struct btf;
 struct probe_bpf;
 
+#define MAX_AVOIDED 16
+
 struct chain_options {
 	pid_t server;
 	uint32_t buffer_bytes;
@@ -23,6 +25,9 @@ struct chain_options {
 	uint64_t run_queue_min_ns;
 	bool measure[MEASUREMENTS];
 	bool avoid[FAMILIES];
+	/* Places, as candidates call them. */
+	const char *avoided_places[MAX_AVOIDED];
+	size_t avoided;
 	struct symbols symbols;
 };
 

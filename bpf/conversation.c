@@ -119,9 +119,18 @@ void say_ready(const struct chain *chain, uint64_t attach_ns)
 	close_line(&json);
 }
 
-void say_armed(uint64_t now)
+void say_armed(uint64_t from, uint64_t now)
 {
 	struct json json = open_event("armed");
+
+	json_unsigned(&json, "from_ns", from);
+	json_unsigned(&json, "t_ns", now);
+	close_line(&json);
+}
+
+void say_disarmed(uint64_t now)
+{
+	struct json json = open_event("disarmed");
 
 	json_unsigned(&json, "t_ns", now);
 	close_line(&json);
@@ -133,6 +142,15 @@ void say_fork(const struct event *event)
 
 	json_unsigned(&json, "start_ns", event->start_ns);
 	json_unsigned(&json, "duration_ns", event->duration_ns);
+	json_unsigned(&json, "child", event->aux);
+	close_line(&json);
+}
+
+void say_fork_unmeasured(const struct event *event)
+{
+	struct json json = open_event("fork_unmeasured");
+
+	json_unsigned(&json, "t_ns", event->start_ns);
 	json_unsigned(&json, "child", event->aux);
 	close_line(&json);
 }

@@ -32,8 +32,11 @@ enum command conversation_read(struct conversation *conversation);
 
 void say_header(const struct chain *chain, uint64_t attach_ns);
 void say_ready(const struct chain *chain, uint64_t attach_ns);
-void say_armed(uint64_t now);
+/* The costly programs began to be attached at `from`. */
+void say_armed(uint64_t from, uint64_t now);
+void say_disarmed(uint64_t now);
 void say_fork(const struct event *event);
+void say_fork_unmeasured(const struct event *event);
 void say_window_end(const struct event *event);
 struct losses say_end(const struct chain *chain, uint64_t records, uint64_t end_ns,
 		      const char *reason);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define VERSION 1
+#define VERSION 2
 #define BUFFER_RECORDS (((size_t)1 << 20) / sizeof(struct event))
 
 struct header {

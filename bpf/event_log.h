@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* events.bin, version 1: a header of 64 bytes and records of 48. */
+/* events.bin, version 2: a header of 64 bytes and records of 48. */
 #ifndef FORKTAIL_EVENT_LOG_H
 #define FORKTAIL_EVENT_LOG_H
 

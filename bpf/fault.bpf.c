@@ -113,24 +113,29 @@ int BPF_KRETPROBE(fault_kretprobe, unsigned int result)
 	return 0;
 }
 
-static __always_inline void exception_entered(__u64 address, __u64 error)
+static __always_inline struct thread *exception_entered(__u64 address, __u64 error)
 {
 	struct thread *thread;
 
 	/* A kernel address is an exception-table fix-up and never completes as a user's fault. */
 	if (!gate_open || address >> 63)
-		return;
+		return NULL;
 	thread = server_thread();
 	if (thread)
 		fault_entered(thread, address, error & ERROR_WRITE,
 			      FAULT_PRESENCE_KNOWN |
 				  (error & ERROR_PRESENT ? FAULT_PAGE_PRESENT : 0));
+	return thread;
 }
 
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(fault_user_exception, unsigned long address, void *regs, unsigned long error)
 {
-	exception_entered(address, error);
+	struct thread *thread = exception_entered(address, error);
+
+	/* It runs its own code, so a fork that began has failed. */
+	if (thread)
+		thread->fork_start = 0;
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The server's fork: from the entry of clone to its return in the parent. */
+/* The server's fork: from the entry of clone, or from a place soon after it, to its return in the
+ * parent. */
 #include "state.bpf.h"
 
 #define CLONE_VM 0x00000100
@@ -14,24 +15,39 @@
 #error "system call numbers of this architecture are missing"
 #endif
 
+static __always_inline void fork_begins(struct thread *thread)
+{
+	thread->fork_child = 0;
+	thread->copy_start = 0;
+	thread->copy_duration = 0;
+	thread->copy_tables = 0;
+	thread->fork_start = bpf_ktime_get_ns();
+}
+
 static __always_inline void fork_entered(void)
 {
 	struct thread *thread = server_thread();
 
 	if (!thread)
 		return;
-	thread->fork_child = 0;
-	thread->copy_start = 0;
-	thread->copy_duration = 0;
-	thread->copy_tables = 0;
-	thread->fork_start = bpf_ktime_get_ns();
+	fork_begins(thread);
 	count_entry(MEASURE_FORK);
+}
+
+static __always_inline void emit_fork(struct cpu_counts *cpu, const struct thread *thread,
+				      __u64 start, __u64 now)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+
+	if (thread->copy_start)
+		emit(cpu, EVENT_PAGE_TABLE_COPY, id, thread->copy_start, thread->copy_duration,
+		     thread->copy_tables, 0);
+	emit(cpu, EVENT_FORK, id, start, now - start, thread->fork_flags, thread->fork_child);
 }
 
 static __always_inline void fork_left(void)
 {
 	struct thread *thread = server_thread();
-	__u64 id = bpf_get_current_pid_tgid();
 	struct cpu_counts *cpu;
 	__u64 start, now;
 
@@ -44,12 +60,8 @@ static __always_inline void fork_left(void)
 	start = thread->fork_start;
 	thread->fork_start = 0;
 	count_exit(cpu, MEASURE_FORK);
-	if (!thread->fork_child)
-		return;
-	if (thread->copy_start)
-		emit(cpu, EVENT_PAGE_TABLE_COPY, id, thread->copy_start, thread->copy_duration,
-		     thread->copy_tables, 0);
-	emit(cpu, EVENT_FORK, id, start, now - start, thread->fork_flags, thread->fork_child);
+	if (thread->fork_child)
+		emit_fork(cpu, thread, start, now);
 }
 
 /* Here the child's root id and the flags are known, and it has not run yet. */
@@ -82,6 +94,13 @@ int BPF_PROG(child_born, struct task_struct *task, __u64 clone_flags)
 		thread->flight_start = 0;
 	}
 	bpf_map_update_elem(&children, &child, &born, BPF_ANY);
+	if (!thread || !thread->fork_start) {
+		struct cpu_counts *cpu = this_cpu();
+
+		if (cpu)
+			emit(cpu, EVENT_FORK_UNMEASURED, id, bpf_ktime_get_ns(), 0, clone_flags,
+			     child);
+	}
 	return 0;
 }
 
@@ -124,6 +143,47 @@ SEC("tracepoint")
 int fork_syscall_exit(void *ctx)
 {
 	fork_left();
+	return 0;
+}
+
+/* Without a look at system calls: fork sets up the child's memory, before it copies anything into
+ * it, with per-CPU counters (since Linux 6.2), and wakes the child as the last thing it does. Both
+ * events are rare on the whole host, so that these programs can stay attached. A fork that fails
+ * in between leaves a start behind, which the next one overwrites. */
+SEC("tp_btf/percpu_alloc_percpu")
+int BPF_PROG(fork_memory_enter, unsigned long call_site)
+{
+	__u32 tgid = (__u32)(bpf_get_current_pid_tgid() >> 32);
+	struct thread *thread;
+
+	if (trial_tgid && tgid == trial_tgid && !trial_call_site)
+		trial_call_site = call_site;
+	if (tgid != server_tgid || call_site != fork_call_site)
+		return 0;
+	thread = thread_of((__u32)bpf_get_current_pid_tgid());
+	if (thread)
+		fork_begins(thread);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(fork_woken, struct task_struct *task)
+{
+	struct thread *thread = server_thread();
+	struct cpu_counts *cpu;
+	__u64 start, now;
+
+	if (!thread || !thread->fork_start || thread->fork_child != (__u64)task->pid)
+		return 0;
+	now = bpf_ktime_get_ns();
+	cpu = this_cpu();
+	if (!cpu)
+		return 0;
+	start = thread->fork_start;
+	thread->fork_start = 0;
+	count_entry(MEASURE_FORK);
+	count_exit(cpu, MEASURE_FORK);
+	emit_fork(cpu, thread, start, now);
 	return 0;
 }
 

@@ -22,6 +22,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int exit_code;
+	unsigned in_iowait : 1;
 };
 
 struct kernel_siginfo {

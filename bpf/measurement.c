@@ -22,4 +22,6 @@ const char *const event_kind_names[EVENT_KINDS] = {
     [EVENT_WINDOW_END] = "window_end",
     [EVENT_RENAME] = "rename",
     [EVENT_FLIGHT] = "flight",
+    [EVENT_FORK_UNMEASURED] = "fork_unmeasured",
+    [EVENT_BLOCKED] = "blocked",
 };

@@ -62,7 +62,9 @@ static const char help[] =
     "  -m, --measure LIST        page_table_copy, interruption, fault, run_queue, rename, "
     "flight:\n"
     "                            which of these to take (all); fork and window_end always are\n"
-    "  -a, --avoid LIST          fexit, kprobe, tp_btf, raw_tp, tp: probes not to be tried\n"
+    "  -a, --avoid LIST          probes not to be tried: fexit, kprobe, tp_btf, raw_tp, tp, or "
+    "the\n"
+    "                            function or tracepoint of one\n"
     "  -b, --buffer-mib N        ring buffer, a power of two (16)\n"
     "      --fault-min-us N      count shorter faults and do not record them (0)\n"
     "      --run-queue-min-us N  the same for run-queue delay (0)\n"
@@ -115,6 +117,49 @@ static enum exit_code read_measure(struct chain_options *chain, char *list)
 	return EXIT_OK;
 }
 
+/* Families are known here; whether a place is one can be said when --symbols is read too. */
+static enum exit_code read_avoid(struct chain_options *chain, char *list)
+{
+	char *rest = NULL;
+
+	for (char *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+		int family = 0;
+
+		while (family < FAMILIES && strcmp(name, family_names[family]) != 0)
+			family++;
+		if (family < FAMILIES)
+			chain->avoid[family] = true;
+		else if (chain->avoided < MAX_AVOIDED)
+			chain->avoided_places[chain->avoided++] = name;
+		else
+			return fail(EXIT_BAD_INPUT,
+				    "--avoid takes at most %d functions and "
+				    "tracepoints.",
+				    MAX_AVOIDED);
+	}
+	return EXIT_OK;
+}
+
+static enum exit_code check_avoided(const struct chain_options *chain)
+{
+	static struct candidates candidates;
+
+	candidates_fill(&candidates, &chain->symbols);
+	for (size_t i = 0; i < chain->avoided; i++) {
+		size_t known = 0;
+
+		while (known < candidates.count &&
+		       strcmp(chain->avoided_places[i], candidates.list[known].where) != 0)
+			known++;
+		if (known == candidates.count)
+			return fail(EXIT_BAD_INPUT,
+				    "--avoid knows fexit, kprobe, tp_btf, raw_tp, tp and the "
+				    "functions and tracepoints that --dry-run names, and not '%s'.",
+				    chain->avoided_places[i]);
+	}
+	return EXIT_OK;
+}
+
 static enum exit_code read_minimum(const char *name, const char *text, uint64_t *minimum_ns)
 {
 	unsigned long number;
@@ -158,10 +203,7 @@ static enum exit_code read_option(struct options *options, int option, char *arg
 	case OPTION_MEASURE:
 		return read_measure(chain, argument);
 	case OPTION_AVOID:
-		if (!read_names(argument, family_names, FAMILIES, chain->avoid))
-			return fail(EXIT_BAD_INPUT, "--avoid knows fexit, kprobe, tp_btf, raw_tp "
-						    "and tp, separated by commas.");
-		return EXIT_OK;
+		return read_avoid(chain, argument);
 	case OPTION_BUFFER:
 		if (!read_number(argument, MAX_BUFFER_MIB, &number) || !number ||
 		    number & (number - 1))
@@ -216,8 +258,9 @@ enum exit_code options_read(struct options *options, int argc, char **argv)
 	}
 	if (optind < argc)
 		return fail(EXIT_BAD_INPUT, "'%s' is no option: see --help.", argv[optind]);
-	if (options->dry_run)
-		return EXIT_OK;
+	code = check_avoided(&options->chain);
+	if (code || options->dry_run)
+		return code;
 	if (!options->chain.server)
 		return fail(EXIT_BAD_INPUT, "which server is missing: give --pid PID.");
 	if (!options->events_path)

@@ -15,6 +15,10 @@ enum event_kind {
 	EVENT_WINDOW_END = 7,
 	EVENT_RENAME = 8,
 	EVENT_FLIGHT = 9,
+	/* A child was born of a fork whose beginning no program saw. */
+	EVENT_FORK_UNMEASURED = 10,
+	/* Uninterruptible sleep: a disk, a file system, a lock of the kernel. */
+	EVENT_BLOCKED = 11,
 	EVENT_KINDS,
 };
 
@@ -36,6 +40,8 @@ struct event {
 
 #define RUN_QUEUE_WAKING 0
 #define RUN_QUEUE_PREEMPTED 1
+
+#define BLOCKED_FOR_IO 1
 
 /* Of a flight: whether it failed, the tables that were copied, those that there were. */
 #define FLIGHT_ABORTED 1
@@ -91,6 +97,8 @@ struct thread {
 	__u64 fault_retried;
 	__u64 runnable_since;
 	__u64 runnable_reason;
+	__u64 blocked_since;
+	__u64 blocked_aux;
 	__u64 flight_start;
 	__u64 flight_tables;
 	__u64 sync_reason;

@@ -64,8 +64,12 @@ extern const volatile __u64 page_table_gfp_set;
 extern const volatile __u64 page_table_gfp_clear;
 
 extern volatile __u32 gate_open;
+extern volatile __u64 gate_opened_ns;
 extern volatile __u32 window_child;
 extern struct thread main_thread;
+extern volatile __u64 fork_call_site;
+extern volatile __u32 trial_tgid;
+extern volatile __u64 trial_call_site;
 
 /* The main thread does nearly all of the work of a single-threaded server: it needs no lookup. */
 static __always_inline struct thread *thread_of(__u32 tid)
@@ -105,7 +109,8 @@ static __always_inline void count_exit(struct cpu_counts *cpu, enum measurement 
 
 static __always_inline bool is_frequent(enum event_kind kind)
 {
-	return kind == EVENT_INTERRUPTION || kind == EVENT_FAULT || kind == EVENT_RUN_QUEUE;
+	return kind == EVENT_INTERRUPTION || kind == EVENT_FAULT || kind == EVENT_RUN_QUEUE ||
+	       kind == EVENT_BLOCKED;
 }
 
 /* Takes the task's id as bpf_get_current_pid_tgid returns it. */

@@ -55,9 +55,20 @@ static int take_event(void *context, void *data, size_t length)
 	(void)length;
 	event_log_append(&watch->log, event);
 	windows_take(&watch->windows, event);
-	if (event->kind == EVENT_FORK && chain_watches_child(&watch->chain, event->aux))
+	if ((event->kind == EVENT_FORK || event->kind == EVENT_FORK_UNMEASURED) &&
+	    chain_watches_child(&watch->chain, event->aux))
 		watch->forked = true;
 	return 0;
+}
+
+static void disarm(struct watch *watch)
+{
+	bool armed = watch->chain.armed;
+
+	chain_disarm(&watch->chain);
+	ring_buffer__consume(watch->ring);
+	if (armed)
+		say_disarmed(now_ns());
 }
 
 static void take_events(struct watch *watch)
@@ -67,24 +78,29 @@ static void take_events(struct watch *watch)
 		chain_forked(&watch->chain);
 	watch->forked = false;
 	/* The programs closed the gate: what was attached for this window has served. */
-	if (watch->chain.armed && !chain_gate_is_open(&watch->chain)) {
-		chain_disarm(&watch->chain);
-		ring_buffer__consume(watch->ring);
-	}
+	if (watch->chain.armed && !chain_gate_is_open(&watch->chain))
+		disarm(watch);
+}
+
+static void arm(struct watch *watch)
+{
+	uint64_t from_ns = now_ns();
+
+	watch->code = chain_arm(&watch->chain);
+	if (watch->code)
+		watch->ended = "arming failed";
+	else
+		say_armed(from_ns, now_ns());
 }
 
 static void obey(struct watch *watch, enum command command)
 {
 	switch (command) {
 	case COMMAND_ARM:
-		watch->code = chain_arm(&watch->chain);
-		if (watch->code)
-			watch->ended = "arming failed";
-		else
-			say_armed(now_ns());
+		arm(watch);
 		break;
 	case COMMAND_DISARM:
-		chain_disarm(&watch->chain);
+		disarm(watch);
 		break;
 	case COMMAND_STOP:
 		watch->ended = "stop";
@@ -145,6 +161,7 @@ static enum exit_code finish(struct watch *watch, bool strict)
 	struct losses losses;
 	int error;
 
+	disarm(watch);
 	chain_detach(&watch->chain);
 	ring_buffer__consume(watch->ring);
 	error = event_log_close(&watch->log);

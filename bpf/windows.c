@@ -5,7 +5,10 @@
 
 static void take_fork(struct windows *windows, const struct event *fork)
 {
-	say_fork(fork);
+	if (fork->kind == EVENT_FORK)
+		say_fork(fork);
+	else
+		say_fork_unmeasured(fork);
 	if (windows->early_end.context == fork->aux) {
 		say_window_end(&windows->early_end);
 		windows->early_end.context = 0;
@@ -28,7 +31,7 @@ static void take_end(struct windows *windows, const struct event *end)
 
 void windows_take(struct windows *windows, const struct event *event)
 {
-	if (event->kind == EVENT_FORK)
+	if (event->kind == EVENT_FORK || event->kind == EVENT_FORK_UNMEASURED)
 		take_fork(windows, event);
 	else if (event->kind == EVENT_WINDOW_END)
 		take_end(windows, event);

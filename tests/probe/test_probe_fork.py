@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tests.conftest import TRIES
 from tests.probe.conftest import (
     CHILD_EXIT,
     FAULT,
     FORK,
+    FORK_UNMEASURED,
     PAGE_TABLE_COPY,
     WINDOW_END,
     StartProbe,
     StartSnapshotter,
     assert_conserved,
+    tell,
 )
 
 CLONE_VM = 0x100
@@ -116,16 +120,21 @@ def test_no_faults_before_arming_nor_after_disarming(probe: StartProbe, snapshot
     follower.process.stdin.write(b"disarm\narm\ndisarm\n")
     follower.process.stdin.flush()
     # The second arm is answered once the first disarm is complete.
+    follower.await_event("disarmed")
     follower.expect("armed")
     trailer = follower.stop()
     assert trailer["by_kind"]["fault"]["emitted"] == len(follower.log().faults_in(server.memory, 100)) == 0
 
 
-@pytest.mark.parametrize("avoid", ["", "raw_tp", "fexit", "fexit,kprobe", "fexit,kprobe,raw_tp"])
+NOT_MEMORY = "fexit,kprobe,percpu_alloc_percpu"
+AVOIDED = ["", "raw_tp", "fexit", "fexit,kprobe", NOT_MEMORY, NOT_MEMORY + ",raw_tp"]
+
+
+@pytest.mark.parametrize("avoid", AVOIDED)
 def test_every_probe_sees_the_same_fork(avoid: str, probe: StartProbe, snapshotter: StartSnapshotter) -> None:
     server = snapshotter(64)
     follower = probe(server.pid, *(["--avoid", avoid] if avoid else []))
-    assert follower.header["probes"]["fork"]["probe"].split(":")[0] not in avoid.split(",")
+    assert not set(follower.header["probes"]["fork"]["probe"].split(":")) & set(avoid.split(","))
     follower.arm()
     forked = server.ask("fork 0")
     server.ask("touch 1000")
@@ -139,3 +148,52 @@ def test_every_probe_sees_the_same_fork(avoid: str, probe: StartProbe, snapshott
     (fork,) = log.of(FORK)
     assert forked.before <= fork["start"] < fork["start"] + fork["duration"] <= forked.after
     assert len(log.faults_in(server.memory, 1000)) == 1000
+
+
+@pytest.mark.parametrize("avoid", AVOIDED)
+def test_no_fork_is_silent(avoid: str, probe: StartProbe, snapshotter: StartSnapshotter) -> None:
+    """Before arming, in the window, two at once, after the window: each fork is measured, or said not to be."""
+    server = snapshotter(16)
+    follower = probe(server.pid, *(["--avoid", avoid] if avoid else []))
+    always = follower.header["probes"]["fork"]["probe"].split(":")[0] not in ("raw_tp", "tp")
+    forked = [server.ask("fork 0")]
+    server.ask("release")
+    follower.await_event("window_end")
+    follower.arm()
+    forked.append(server.ask("fork 0"))
+    follower.await_event("fork")
+    # What is attached for the fork alone is gone soon; a process that forks twice has two children at once.
+    time.sleep(0.3)
+    forked.append(server.ask("fork 0"))
+    server.ask("release")
+    server.ask("release-first")
+    follower.await_event("disarmed")
+    forked.append(server.ask("fork 0"))
+    server.ask("release")
+    trailer = follower.stop()
+    log = follower.log()
+    assert_conserved(trailer, log)
+    measured, unmeasured = log.of(FORK), log.of(FORK_UNMEASURED)
+    children = [answer.value for answer in forked]
+    assert sorted([*measured["aux"], *unmeasured["aux"]]) == sorted(children)
+    assert list(measured["aux"]) == (children if always else children[1:2])
+    for birth in unmeasured:
+        (own,) = [answer for answer in forked if answer.value == birth["aux"]]
+        assert own.before < birth["start"] < own.after
+        assert (birth["duration"], birth["tgid"]) == (0, server.pid)
+    assert sorted(log.of(WINDOW_END)["context"]) == sorted(children)
+
+
+def test_what_keeps_it_armed_is_told(probe: StartProbe, snapshotter: StartSnapshotter) -> None:
+    server = snapshotter(4)
+    follower = probe(server.pid)
+    before = time.monotonic_ns()
+    tell(follower.process, "arm")
+    armed = follower.expect("armed")
+    assert before < armed["from_ns"] < armed["t_ns"] < time.monotonic_ns()
+    server.ask("fork 0")
+    server.ask("release")
+    follower.expect("fork")
+    ended = follower.expect("window_end")["t_ns"]
+    assert ended < follower.expect("disarmed")["t_ns"] < time.monotonic_ns()
+    follower.stop()

@@ -19,8 +19,8 @@
 
 static char *memory;
 static size_t memory_bytes;
-static pid_t child;
-static int release_fd;
+static pid_t child, first_child;
+static int release_fd, first_release_fd;
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -50,12 +50,17 @@ static void do_fork(size_t child_pages)
 
 	if (pipe(ends))
 		exit(1);
+	first_child = child;
+	first_release_fd = release_fd;
 	before = now_ns(CLOCK_MONOTONIC);
 	child = fork();
 	if (!child) {
 		char c;
 
 		close(ends[1]);
+		/* Or this child would keep an older one alive. */
+		if (first_release_fd)
+			close(first_release_fd);
 		touch(child_pages);
 		while (read(ends[0], &c, 1) < 0 && errno == EINTR)
 			;
@@ -75,13 +80,14 @@ static void do_touch(size_t pages)
 	answer(before, now_ns(CLOCK_MONOTONIC), (uintptr_t)memory);
 }
 
-static void do_release(void)
+static void do_release(pid_t which, int *fd)
 {
 	uint64_t before = now_ns(CLOCK_MONOTONIC);
 	int status = 0;
 
-	close(release_fd);
-	waitpid(child, &status, 0);
+	close(*fd);
+	*fd = 0;
+	waitpid(which, &status, 0);
 	answer(before, now_ns(CLOCK_MONOTONIC), (uint64_t)status);
 }
 
@@ -153,8 +159,10 @@ int main(int argc, char **argv)
 			do_fork(number);
 		else if (strncmp(line, "touch", 5) == 0)
 			do_touch(number);
+		else if (strncmp(line, "release-first", 13) == 0)
+			do_release(first_child, &first_release_fd);
 		else if (strncmp(line, "release", 7) == 0)
-			do_release();
+			do_release(child, &release_fd);
 		else if (strncmp(line, "grow", 4) == 0)
 			do_grow(number);
 		else if (strncmp(line, "spin", 4) == 0)
