@@ -19,6 +19,7 @@ S = 1_000_000_000
 ORIGIN = 1000 * S
 
 FORK, PAGE_TABLE_COPY, INTERRUPTION, FAULT, RUN_QUEUE, CHILD_EXIT, WINDOW_END, RENAME, FLIGHT = range(1, 10)
+FORK_UNMEASURED, BLOCKED = 10, 11
 
 
 @dataclass
@@ -81,7 +82,7 @@ def event_log(events: Iterable[Event]) -> bytes:
             struct.pack("<QQQQ", event.start, event.duration, event.context, event.aux)
             + struct.pack("<IIIHH", number, event.tgid, event.tid, event.cpu, event.kind)
         )
-    header = struct.pack("<8sIIII", b"FTELOG\0\0", 1, 64, 48, SERVER)
+    header = struct.pack("<8sIIII", b"FTELOG\0\0", 2, 64, 48, SERVER)
     return header + struct.pack("<QQQQQ", len(records), ORIGIN - S, 0, 0, 0) + b"".join(records)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from tests.analysis.synthetic import (
-    CHILD,
     CHILD_EXIT,
     FORK,
     INTERRUPTION,
@@ -230,12 +229,6 @@ def _few(run: RunDirectory) -> None:
     run.queries = run.queries[:200] + run.queries[200::10]
 
 
-def _second_fork(run: RunDirectory) -> None:
-    start = RunDirectory.window_end + S // 10
-    run.events += [Event(FORK, start, 10 * MS, aux=CHILD + 1), Event(WINDOW_END, start + S // 2, 0, CHILD + 1)]
-    run.manifest["info"]["rdb_last_bgsave_time_sec"] = 0
-
-
 def _many_interruptions(run: RunDirectory) -> None:
     begin = RunDirectory.fork_start + 20 * MS
     run.events += [Event(INTERRUPTION, begin + index * 100_000, 20_000) for index in range(1000)]
@@ -258,7 +251,6 @@ WARNINGS: list[tuple[str, Fault]] = [
     ("The load was 0.5 % off its schedule", lambda run: run.load.update(rate_error=0.005)),
     ("the maximum (10 ms of 20.1 ms)", _one_late_query),
     ("snapshot class has only 201 queries", _few),
-    ("The server forked 2 times for 1 requested snapshots", _second_fork),
     ("1,000 interruptions are more than the page tables", _many_interruptions),
     ("1 queries of the warm-up failed", _failed_in_warm_up),
     ("had no latest_fork_usec", _no_info),

@@ -15,6 +15,7 @@ from forktail.analysis.result import BANDS, Result, Tail
 _NAMES = {
     "client_lag": "the load generator's own lateness",
     "run_queue": "waiting for a CPU",
+    "blocked": "the server blocked in the kernel (disk, file system or lock)",
     "cow_fault": "copy-on-write faults",
     "unexplained": "nothing that the probe saw",
 }

@@ -15,7 +15,7 @@ from forktail.analysis.statistics import percentiles
 
 Int64 = npt.NDArray[np.int64]
 
-STALLS = ("fork", "run_queue", "interruption", "cow_fault")
+STALLS = ("fork", "run_queue", "blocked", "interruption", "cow_fault")
 """What keeps the server from serving. Where two coincide the time is the first one's, so none is counted twice."""
 
 PARTS = ("client_lag", *STALLS, *(f"behind_{stall}" for stall in STALLS), "service", "unexplained")
@@ -35,7 +35,7 @@ class Stalls:
 
         Fork stops them all, whichever thread forks.
         """
-        kinds = (Kind.RUN_QUEUE, Kind.INTERRUPTION, Kind.FAULT)
+        kinds = (Kind.RUN_QUEUE, Kind.BLOCKED, Kind.INTERRUPTION, Kind.FAULT)
         events = [log.of(Kind.FORK), *(_of_threads(log.of(kind), threads) for kind in kinds)]
         # Events of no length contribute no time, and would only make empty segments.
         events = [chosen[chosen["duration"] > 0] for chosen in events]

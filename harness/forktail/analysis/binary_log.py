@@ -24,6 +24,8 @@ class LogFormat:
     header: struct.Struct
     """Begins with magic, version, header bytes, record bytes and one more u32, then the number of records."""
     record_bytes: int
+    oldest: int | None = None
+    """The oldest version that is read too, with the same layout; None where that is `version`."""
 
 
 def read_header(path: Path, log: LogFormat) -> tuple[Any, ...]:
@@ -39,9 +41,11 @@ def read_header(path: Path, log: LogFormat) -> tuple[Any, ...]:
     magic, version, header_bytes, record_bytes, *fields = log.header.unpack(head)
     if magic != log.magic:
         raise BadInput(f"{path} is no {log.name} (its magic is {magic!r}): {ANEW}")
-    if version != log.version:
+    oldest = log.version if log.oldest is None else log.oldest
+    if not oldest <= version <= log.version:
+        versions = f"version {log.version}" if oldest == log.version else f"versions {oldest} to {log.version}"
         raise BadInput(
-            f"{path} is {log.name} version {version}, but this forktail reads version {log.version}: "
+            f"{path} is {log.name} version {version}, but this forktail reads {versions}: "
             "use the forktail that wrote it."
         )
     if (header_bytes, record_bytes) != (log.header.size, log.record_bytes):

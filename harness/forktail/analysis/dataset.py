@@ -33,13 +33,15 @@ _MEANING = {
     "owed_ns": "the part of latency_ns that came from the load generator's own lateness",
     "read_delay_ns": "how long the reply lay in the client's socket until it was read: no part of latency_ns",
     "stamped": "whether the kernel stamped the reply's arrival; without a stamp it counts from its reading",
-    "class": "by arrival: snapshot within a window, warmup before the measurement, else normal",
+    "class": "by arrival: snapshot within a window, warmup before the measurement, armed near a window while costly "
+    "programs of the probe were attached, else normal",
     "cause": "the greatest part of the latency, a stall together with the queueing behind it; null without a reply",
     "start_ns": "when the event began, CLOCK_MONOTONIC",
     "duration_ns": "how long it took; 0 for an instant",
     "kind": "what happened",
     "context": "by kind: clone flags, pages, address, or pid",
-    "aux": "by kind: child's pid, bits of a fault, why a page table was copied, tables of a flight, or exit code",
+    "aux": "by kind: pid, bits of a fault, why a page table was copied, tables of a flight, whether for block I/O, "
+    "or exit code",
     "sequence": "number on its CPU; a hole is a lost event",
     "tgid": "process, in the root PID namespace",
     "tid": "thread, in the root PID namespace",

@@ -29,7 +29,8 @@ EVENT = np.dtype(
     ]
 )
 
-_FORMAT = LogFormat("event log", b"FTELOG\0\0", 1, struct.Struct("<8s4I5Q"), EVENT.itemsize)
+_FORMAT = LogFormat("event log", b"FTELOG\0\0", 2, struct.Struct("<8s4I5Q"), EVENT.itemsize, oldest=1)
+"""Version 2 has two kinds more than version 1, and no other difference."""
 
 
 class Kind(IntEnum):
@@ -44,6 +45,10 @@ class Kind(IntEnum):
     WINDOW_END = 7
     RENAME = 8
     FLIGHT = 9
+    FORK_UNMEASURED = 10
+    """Only the birth of the child was seen."""
+    BLOCKED = 11
+    """Uninterruptible sleep: a disk, a file system, a lock of the kernel."""
 
 
 FAULT_PAGE_PRESENT = 1

@@ -15,7 +15,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from forktail.analysis.attribute import PARTS
-from forktail.analysis.classify import AMBIGUOUS, CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.classify import AMBIGUOUS, ARMED, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.mechanism import DEFAULT, fork_text, mechanism_name, terms
 from forktail.analysis.quantity import count_text, size_text, time_text
@@ -29,7 +29,7 @@ from forktail.analysis.window import Snapshot
 Int64 = npt.NDArray[np.int64]
 
 # Okabe and Ito's palette, told apart by colour-blind readers too.
-COLOURS = {NORMAL: "#0072B2", SNAPSHOT: "#D55E00", WARMUP: "#999999", AMBIGUOUS: "#CC79A7"}
+COLOURS = {NORMAL: "#0072B2", SNAPSHOT: "#D55E00", WARMUP: "#999999", AMBIGUOUS: "#CC79A7", ARMED: "#56B4E9"}
 _PART_COLOURS = {
     "client_lag": "#000000",
     "fork": "#D55E00",
@@ -40,6 +40,8 @@ _PART_COLOURS = {
     "behind_cow_fault": "#99D8C7",
     "run_queue": "#0072B2",
     "behind_run_queue": "#99C7E0",
+    "blocked": "#E69F00",
+    "behind_blocked": "#F5D899",
     "service": "#BBBBBB",
     "unexplained": "#FFFFFF",
 }
@@ -51,6 +53,8 @@ _PART_NAMES = {
     "behind_cow_fault": "queueing behind faults",
     "run_queue": "waiting for a CPU",
     "behind_run_queue": "queueing behind waits for a CPU",
+    "blocked": "blocked (disk, kernel lock)",
+    "behind_blocked": "queueing behind blocking",
     "service": "service",
     "unexplained": "unexplained",
 }
@@ -187,7 +191,7 @@ def _overview(axes: Axes, result: Result) -> None:
     axes.set_xlim(0, (int(queries.intended_ns[-1]) - origin) / 1e9)
     axes.set_xlabel("arrival, seconds since the load began")
     axes.set_ylabel("latency")
-    present = [name for name in (NORMAL, SNAPSHOT, WARMUP, AMBIGUOUS) if (result.classes == name).any()]
+    present = [name for name in (NORMAL, SNAPSHOT, WARMUP, AMBIGUOUS, ARMED) if (result.classes == name).any()]
     handles: list[Line2D | Patch] = [Patch(color=COLOURS[name], label=_class_name(name)) for name in present]
     handles += [
         Line2D([], [], color="#444444", lw=1.5, label="p99"),
@@ -258,7 +262,7 @@ def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
     if flight:
         edges = [(ns - fork.start_ns) / 1e6 for ns in (fork.fork_end_ns, flight.end_ns)]
         axes.axvspan(*edges, color=_FLIGHT, lw=0, zorder=0)
-    for name in (NORMAL, WARMUP, SNAPSHOT, AMBIGUOUS):
+    for name in (NORMAL, WARMUP, SNAPSHOT, AMBIGUOUS, ARMED):
         chosen = rows[result.classes[rows] == name]
         axes.plot(
             (queries.intended_ns[chosen] - fork.start_ns) / 1e6,

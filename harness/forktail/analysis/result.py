@@ -19,6 +19,7 @@ from forktail.analysis.attribute import (
 )
 from forktail.analysis.classify import NORMAL, SNAPSHOT, WARMUP, classify
 from forktail.analysis.eventlog import Events, Kind
+from forktail.analysis.forks import unmeasured_allowance
 from forktail.analysis.lag_effect import LagEffect, lag_effects
 from forktail.analysis.querylog import ERROR, NEVER, OK
 from forktail.analysis.run import Run
@@ -87,9 +88,10 @@ def derive(run: Run) -> Result:
     """Windows, classes, percentiles' basis and causes of a run."""
     queries = run.queries
     last_ns = max(run.marks.load_end_ns, int(queries.intended_ns[-1]) if len(queries) else 0)
-    forks = snapshots(run.events, last_ns)
+    forks = snapshots(run.events, last_ns, unmeasured_allowance(run))
     windows = [(fork.start_ns, fork.end_ns) for fork in forks]
-    classes = classify(queries.intended_ns, windows, run.marks.warmup_end_ns, run.clock.error_ns if run.clock else 0)
+    error_ns = run.clock.error_ns if run.clock else 0
+    classes = classify(queries.intended_ns, windows, run.marks.warmup_end_ns, error_ns, run.armed)
     of_intervals = run.closed.classes(windows, run.marks.warmup_end_ns) if run.closed else np.empty(0, dtype=np.uint8)
     ok = queries.status == OK
     sorted_ns, sorted_lag_ns = {}, {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,10 @@ class Run:
     """What the host told of itself that sent the load; None where that was the server's."""
     clock: ClientClock | None = None
     """Its clock, by which the times of `queries` were moved."""
+    info_before: Document = field(default_factory=dict)
+    """All of INFO between the fill and the load; empty where it was not kept."""
+    info_after: Document = field(default_factory=dict)
+    """All of INFO after the load; empty where it was not kept."""
 
     @property
     def server(self) -> Document:
@@ -76,6 +80,14 @@ class Run:
             return frozenset((self.events.server,))
         told = self.server.get("serving_tids")
         return frozenset(told) if isinstance(told, list) and told else None
+
+    @property
+    def armed(self) -> list[tuple[int, int]]:
+        """When the probe's costly programs were attached, ns; empty for runs of before this was recorded."""
+        kept = section(self.manifest, "marks").get("armed")
+        stretches = [one for one in kept if isinstance(one, dict)] if isinstance(kept, list) else []
+        # One without an end lasted until the probe detached, after the load.
+        return [(int(one["from_ns"]), int(one.get("until_ns") or self.marks.load_end_ns)) for one in stretches]
 
     @property
     def load_text(self) -> str:
@@ -129,7 +141,13 @@ def read_run(path: Path) -> Run:
         closed=closed,
         client=client,
         clock=clock,
+        info_before=_optional(path / rundir.SERVER / rundir.INFO_BEFORE),
+        info_after=_optional(path / rundir.SERVER / rundir.INFO_AFTER),
     )
+
+
+def _optional(path: Path) -> Document:
+    return rundir.read_json(path) if path.exists() else {}
 
 
 def _marks(path: Path, manifest: Document) -> Marks:

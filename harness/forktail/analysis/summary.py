@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from forktail.analysis.answer import answer, excess_shares, tail_parts
 from forktail.analysis.attribute import CAUSES, PARTS
-from forktail.analysis.classify import AMBIGUOUS, CLASSES, NORMAL, SNAPSHOT, WARMUP
+from forktail.analysis.classify import AMBIGUOUS, ARMED, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.eventlog import FAULT_PAGE_PRESENT, FAULT_PRESENCE_KNOWN, Kind
 from forktail.analysis.mechanism import REASONS, copy_threads, fork_text, mechanism_name
@@ -242,6 +242,7 @@ def _queries(result: Result) -> dict[str, Any]:
         CLASSES[SNAPSHOT]: _class(result, SNAPSHOT),
         CLASSES[WARMUP]: {"count": int((result.classes == WARMUP).sum())},
         CLASSES[AMBIGUOUS]: {"count": int((result.classes == AMBIGUOUS).sum())},
+        CLASSES[ARMED]: {"count": int((result.classes == ARMED).sum())},
         "whole_run": None,
     }
 
@@ -266,6 +267,7 @@ def _intervals(result: Result, closed: ClosedLoad) -> dict[str, Any]:
         CLASSES[SNAPSHOT]: of(SNAPSHOT),
         CLASSES[WARMUP]: {"count": int(closed.counts[result.interval_classes == WARMUP].sum())},
         CLASSES[AMBIGUOUS]: {"count": 0},
+        CLASSES[ARMED]: {"count": 0},
         "whole_run": {"count": closed.completed} | {f"{key}_us": value for key, value in closed.whole().items()},
     }
 

@@ -11,6 +11,7 @@ import numpy as np
 from forktail.analysis.attribute import STALLS, Stalls
 from forktail.analysis.classify import AMBIGUOUS, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
+from forktail.analysis.forks import claims, fork_faults, requests
 from forktail.analysis.lag_effect import FIGURES
 from forktail.analysis.mechanism import doubts, failed, not_proved
 from forktail.analysis.quantity import count_text, share_text, size_text, time_text
@@ -130,23 +131,21 @@ def _closed_loop_doubts(result: Result, closed: ClosedLoad) -> Iterator[str]:
         )
 
 
-def _requests(result: Result) -> list[dict[str, object]]:
-    asked = section(result.run.manifest, "marks").get("snapshots")
-    return [mark for mark in asked if isinstance(mark, dict)] if isinstance(asked, list) else []
-
-
 def _forks(result: Result) -> Iterator[str]:
     run = result.run
+    asked = requests(run)
     if not result.snapshots:
         used = section(section(run.probe, "probes"), "fork").get("probe")
         yield f"No fork of the server (pid {run.events.server}) was seen" + (
             "." if used else ", as no probe for forks could be attached: `forktail doctor` tells why."
         )
-    elif len(result.snapshots) < len(_requests(result)):
+    elif None in (answered := claims(asked, result.snapshots)):
         yield (
-            f"{len(_requests(result))} snapshots were asked for, but only {len(result.snapshots)} forks of the "
+            f"{len(asked)} snapshots were asked for, but only {len(asked) - answered.count(None)} forks of the "
             "server were seen."
         )
+    if result.snapshots:
+        yield from fork_faults(run, result.snapshots)
     for place, fork in enumerate(result.snapshots, start=1):
         if fork.truncated:
             limit = " when its time limit stopped it" if run.manifest.get("truncated") else ""
@@ -183,7 +182,7 @@ def _losses(result: Result) -> Iterator[str]:
 
 def _fork_against_info(result: Result) -> Iterator[str]:
     told_us = number(section(result.run.manifest, "info"), "latest_fork_usec")
-    if told_us is None or not result.snapshots or _clock_has_a_lock(result):
+    if told_us is None or not result.snapshots or not result.snapshots[-1].measured or _clock_has_a_lock(result):
         return
     fork, told_ns = result.snapshots[-1], round(told_us * 1000)
     held_ns = _held_after(result, fork, fork.fork_start_ns + told_ns)
@@ -248,16 +247,19 @@ def _window_against_info(result: Result) -> Iterator[str]:
                 f"The last window stayed open for {time_text(persisting)} after its fork, but the server's "
                 f"rdb_last_bgsave_time_sec says {told_s:g} s."
             )
-    for place, (mark, fork) in enumerate(zip(_requests(result), result.snapshots, strict=False), start=1):
+    asked = requests(result.run)
+    for place, (mark, own) in enumerate(zip(asked, claims(asked, result.snapshots), strict=True), start=1):
+        if own is None:
+            continue
         requested, finished = number(mark, "requested_ns"), number(mark, "finished_seen_ns")
-        if requested is not None and fork.start_ns < requested:
+        if requested is not None and own.measured and own.start_ns < requested:
             yield (
-                f"The fork of snapshot {place} began {time_text(requested - fork.start_ns)} before the snapshot was "
+                f"The fork of snapshot {place} began {time_text(requested - own.start_ns)} before the snapshot was "
                 "asked for."
             )
-        if finished is not None and not fork.truncated and fork.end_ns > finished + CRON_TICK_NS:
+        if finished is not None and not own.truncated and own.end_ns > finished + CRON_TICK_NS:
             yield (
-                f"INFO showed snapshot {place} finished {time_text(fork.end_ns - finished)} before its window closed."
+                f"INFO showed snapshot {place} finished {time_text(own.end_ns - finished)} before its window closed."
             )
 
 
@@ -369,11 +371,6 @@ def _unpublished(result: Result) -> Iterator[str]:
     for name in ("latest_fork_usec", "rdb_last_bgsave_status", "rdb_last_bgsave_time_sec"):
         if info.get(name) is None:
             yield f"The server's INFO had no {name}, so the probe was not cross-checked by it."
-    if len(result.snapshots) > len(_requests(result)):
-        yield (
-            f"The server forked {len(result.snapshots)} times for {len(_requests(result))} requested snapshots: each "
-            "fork counts as a snapshot."
-        )
 
 
 def _warmup_faults(result: Result) -> Iterator[str]:

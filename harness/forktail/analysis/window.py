@@ -32,6 +32,9 @@ class Snapshot:
     """The flight of this fork; None where no probe saw one end."""
     signal: int = 0
     """What ended the child; 0 where it exited by itself, or was not seen to."""
+    measured: bool = True
+    """False where only the birth of the child was seen: `fork_end_ns` is the birth, `fork_start_ns` is the earliest
+    that the fork can have begun, by what forks of this server took."""
 
     @property
     def start_ns(self) -> int:
@@ -55,19 +58,29 @@ class Snapshot:
         return self.end_ns - self.start_ns
 
 
-def snapshots(log: EventLog, last_ns: int) -> list[Snapshot]:
+def longest_fork(log: EventLog) -> int:
+    """The longest fork of the server that was measured, ns; 0 where none was."""
+    return int(log.of(Kind.FORK)["duration"].max(initial=0))
+
+
+def snapshots(log: EventLog, last_ns: int, unmeasured_ns: int = 0) -> list[Snapshot]:
     """The server's forks in time order; a window that nothing closed is cut off at `last_ns`, the end of the records.
 
-    A fork that failed, without a child, opens no window.
+    A fork that failed, without a child, opens no window. One of which only the birth of its child was seen opens it
+    `unmeasured_ns` before the birth: the most that a fork of this server is known to take.
     """
     copies = log.of(Kind.PAGE_TABLE_COPY)
     window_ends = log.of(Kind.WINDOW_END)
     child_exits = log.of(Kind.CHILD_EXIT)
     seen_flights = flights(log)
     found = []
-    for fork in log.of(Kind.FORK):
+    forks = np.concatenate([log.of(Kind.FORK), log.of(Kind.FORK_UNMEASURED)])
+    for fork in forks[np.argsort(forks["start"], kind="stable")]:
+        measured = int(fork["kind"]) == Kind.FORK
         child, start = int(fork["aux"]), int(fork["start"])
         end = start + int(fork["duration"])
+        if not measured:
+            start -= unmeasured_ns
         if not 0 < child < 2**31:
             continue
         inside = copies[(copies["start"] >= start) & (ends(copies) <= end)]
@@ -88,6 +101,7 @@ def snapshots(log: EventLog, last_ns: int) -> list[Snapshot]:
                 ended_by=None if closed is None else ended_by,
                 flight=own[0] if own else None,
                 signal=int(child_exits["aux"][exit_at]) & _SIGNAL if exit_at is not None else 0,
+                measured=measured,
             )
         )
     return found

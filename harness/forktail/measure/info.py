@@ -25,6 +25,7 @@ _FIELDS = (
     "used_memory_rss",
     "instantaneous_ops_per_sec",
     "total_commands_processed",
+    "total_forks",
 )
 
 

@@ -27,7 +27,8 @@ from forktail.measure.remote_load import ask_about
 from forktail.measure.server import Server
 from forktail.workload import Workload, workload_toml
 
-_ARM_AHEAD_NS = 500_000_000
+_ARM_AHEAD_NS = 50_000_000
+"""What attaching costs is over by then. An armed probe slows the server, so it is not armed sooner."""
 _TICK_S = 0.005
 _FORK_SEEN_WITHIN_S = 10.0
 _REAPED_WITHIN_S = 5.0
@@ -69,6 +70,7 @@ class _Timeline:
         self.limit_ns = self.warmup_end_ns + workload.run.limit
         self.marks: list[SnapshotMarks] = []
         self.truncated = False
+        self._own_window_end_ns = 0
         self.killed = False
         """Whether the last snapshot's child was killed: the run is then kept, and not valid."""
 
@@ -84,7 +86,7 @@ class _Timeline:
             self._take_snapshot()
             if self.truncated or self.killed:
                 break
-        last_ns = self._probe.forks[-1].window_end_ns
+        last_ns = self._own_window_end_ns
         end_ns = max(self.warmup_end_ns + self._run.duration, last_ns + self._run.cool_down)
         self._until_time(end_ns)
         self._progress.end("load")
@@ -95,7 +97,6 @@ class _Timeline:
         self._server.bgsave()
         mark = SnapshotMarks(self._snapshot.trigger, requested_ns, time.monotonic_ns())
         self.marks.append(mark)
-        number = len(self.marks)
         sample = self._info.sample()
         if sample["rdb_bgsave_in_progress"]:
             mark.in_progress_seen_ns = sample["t_ns"]
@@ -103,7 +104,9 @@ class _Timeline:
         fork_deadline_ns = mark.replied_ns + round(_FORK_SEEN_WITHIN_S * 1e9)
 
         def closed(now_ns: int) -> bool:
-            if len(self._probe.forks) < number:
+            # The server may have forked for someone else too.
+            fork = self._probe.fork_since(requested_ns)
+            if fork is None:
                 if now_ns > fork_deadline_ns:
                     raise RunFailed(
                         f"The probe saw no fork within {_FORK_SEEN_WITHIN_S:g} s of BGSAVE: "
@@ -111,7 +114,8 @@ class _Timeline:
                     )
                 return False
             self.truncated = now_ns >= self.limit_ns
-            return self._probe.forks[number - 1].window_end_ns > 0 or self.truncated
+            self._own_window_end_ns = fork.window_end_ns
+            return fork.window_end_ns > 0 or self.truncated
 
         self._until(closed)
         self._progress.end("persist")
@@ -232,7 +236,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         in_keydb = workload.server.engine == "keydb" and serving
         threads = len(serving) if in_keydb else workload.server.chosen_threads
         before = server.memory()
-        rundir.write_json(server.directory / "info-before.json", server.info())
+        rundir.write_json(server.directory / rundir.INFO_BEFORE, server.info())
 
         probe = Probe(server.pid, partial / rundir.EVENT_LOG)
         stack.callback(probe.native.end)
@@ -252,7 +256,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         after = server.memory()
         mechanism_used = mechanism.as_json()
         last = server.info()
-        rundir.write_json(server.directory / "info-after.json", last)
+        rundir.write_json(server.directory / rundir.INFO_AFTER, last)
 
         rundir.write_json(partial / rundir.LOAD, load_summary)
         rundir.write_json(partial / rundir.PROBE, probe_summary)
@@ -269,6 +273,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
             "warmup_end_ns": timeline.warmup_end_ns,
             "load_end_ns": load_end_ns,
             "snapshots": [asdict(mark) for mark in timeline.marks],
+            "armed": [asdict(stretch) for stretch in probe.armed],
         },
         "forks_seen": [asdict(fork) for fork in probe.forks],
         "truncated": timeline.truncated,
