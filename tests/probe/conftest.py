@@ -117,7 +117,8 @@ class Snapshotter:
     """A process that forks and writes on command."""
 
     def __init__(self, program: Path, mib: int) -> None:
-        self.process = subprocess.Popen([program, str(mib)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command: list[str | Path] = [program, str(mib)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=program.parent)
         self.lines = Lines(self.process)
         self.memory = self._answer().value
         self.pid = self.process.pid

@@ -2,6 +2,7 @@
 /* A server in small: holds memory, forks, writes and waits on command, and says when it did. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -120,6 +121,25 @@ static void do_spin(uint64_t wall_ns)
 	answer(before, after, after - before - (now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu));
 }
 
+/* Appends to a file that has no name and waits for the disk, so many times. The third number is the
+ * time that it did not have the CPU. */
+static void do_sync(uint64_t times)
+{
+	int fd = open(".", O_TMPFILE | O_RDWR, 0600);
+	uint64_t before, cpu, after;
+
+	if (fd < 0)
+		exit(1);
+	before = now_ns(CLOCK_MONOTONIC);
+	cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
+	while (times--)
+		if (write(fd, memory, PAGE) != PAGE || fsync(fd))
+			exit(1);
+	after = now_ns(CLOCK_MONOTONIC);
+	answer(before, after, after - before - (now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu));
+	close(fd);
+}
+
 static void *touch_in_thread(void *pages)
 {
 	touch(*(size_t *)pages);
@@ -167,6 +187,8 @@ int main(int argc, char **argv)
 			do_grow(number);
 		else if (strncmp(line, "spin", 4) == 0)
 			do_spin(number);
+		else if (strncmp(line, "sync", 4) == 0)
+			do_sync(number);
 		else if (strncmp(line, "thread", 6) == 0)
 			do_thread(number);
 		else
