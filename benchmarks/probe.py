@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the probe costs a Redis server: SETs a second without it, with it attached, and with it armed.
+"""What the probe costs a Redis server in each of its states: attached, armed before a fork, and inside a window.
 
-Each repeat takes a pair with the probe and one without, in alternating order, so that a machine that slows down slows
-both alike. Inside a window each run has its own BGSAVE, probe or none: the window's own cost (the child's use of a CPU,
-the CoW faults) is in both.
+One redis-benchmark sends SETs all the time, and the probe goes from one state to the other and back every fraction of a
+second (off, on, on, off), so that a host that is slower for a while is slower for both. Of each slice is taken what the
+server did: its SETs a second, and its main thread's CPU time for each SET, which suffers less from a crowded host. The
+cost is the median over the quadruples, with the quartiles. With one request on the way in each connection (P=1) nearly
+every SET is a system call and a switch of tasks; with 16 (P=16) the SETs themselves weigh more. A window is a BGSAVE
+with a slow child; SETs to random keys make it a CoW fault for nearly each of them, until most pages are copied.
 
     sudo python benchmarks/probe.py --probe build/bpf/forktail-probe
 """
@@ -21,17 +24,43 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import redis
 
 VALUE_BYTES = 1024
-PIPELINE = 16
+PIPELINES = (1, 16)
 CLIENTS = 8
+STATES = ("attached", "armed", "in the window")
+SETTLE_S = 0.05
+"""After each change of state, before its slice begins."""
+Slice = Literal["off", "on"]
+ABBA: tuple[Slice, ...] = ("off", "on", "on", "off")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the server did since it started, or within a stretch."""
+
+    sets: int
+    cpu_ns: int
+    wall_ns: int
+    faults: int
+
+    def since(self, earlier: Work) -> Work:
+        return Work(
+            self.sets - earlier.sets,
+            self.cpu_ns - earlier.cpu_ns,
+            self.wall_ns - earlier.wall_ns,
+            self.faults - earlier.faults,
+        )
+
+    def __add__(self, other: Work) -> Work:
+        return self.since(Work(-other.sets, -other.cpu_ns, -other.wall_ns, -other.faults))
 
 
 @dataclass
@@ -41,19 +70,44 @@ class Server:
     keys: int
     client: redis.Redis
 
-    def set_rate(self, requests: int) -> float:
-        """SETs a second over keys that exist."""
-        command = ["redis-benchmark", "-p", str(self.port), "-t", "set", "-d", str(VALUE_BYTES), "-P", str(PIPELINE)]
-        command += ["-c", str(CLIENTS), "-r", str(self.keys), "-n", str(requests), "--csv"]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return float(output.splitlines()[-1].split(",")[1].strip('"'))
+    def work(self) -> Work:
+        stat = Path(f"/proc/{self.pid}/task/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        cpu_ns = int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0])
+        sets = int(self.client.info("stats")["total_commands_processed"])
+        return Work(sets, cpu_ns, time.monotonic_ns(), int(stat[7]))
 
-    def snapshot(self) -> None:
+    def slice(self, seconds: float) -> Work:
+        time.sleep(SETTLE_S)
+        before = self.work()
+        time.sleep(seconds)
+        return self.work().since(before)
+
+    @contextmanager
+    def load(self, pipeline: int) -> Iterator[None]:
+        """SETs over keys that exist, for as long as the context lasts."""
+        command = ["redis-benchmark", "-p", str(self.port), "-t", "set", "-d", str(VALUE_BYTES), "-P", str(pipeline)]
+        command += ["-c", str(CLIENTS), "-r", str(self.keys), "-n", "2000000000", "-q"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            time.sleep(0.5)
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+    @contextmanager
+    def window(self) -> Iterator[None]:
         self.client.bgsave()
-
-    def wait_for_snapshot(self) -> None:
-        while self.client.info("persistence")["rdb_bgsave_in_progress"]:
-            time.sleep(0.02)
+        try:
+            yield
+            if not self.client.info("persistence")["rdb_bgsave_in_progress"]:
+                raise SystemExit("The snapshot ended before the slices: raise --keys.")
+        finally:
+            for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+                # By this signal Redis itself ends a child that it no longer wants.
+                os.kill(int(child), signal.SIGUSR1)
+            while self.client.info("persistence")["rdb_bgsave_in_progress"]:
+                time.sleep(0.02)
 
 
 @contextmanager
@@ -86,11 +140,12 @@ def server(keys: int) -> Iterator[Server]:
 class Probe:
     """forktail-probe, attached."""
 
-    def __init__(self, program: str, pid: int, events: Path) -> None:
-        command = [program, "--pid", str(pid), "--events", str(events)]
+    def __init__(self, program: str, pid: int, events: Path, options: list[str]) -> None:
+        command = [program, "--pid", str(pid), "--events", str(events), *options]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.header: dict[str, Any] = self._expect("ready")["header"]
         self.events: dict[str, int] = {}
+        self.armed = False
 
     def _expect(self, event: str) -> dict[str, Any]:
         assert self.process.stdout
@@ -106,8 +161,16 @@ class Probe:
         self.process.stdin.flush()
 
     def arm(self) -> None:
-        self.say("arm")
-        self._expect("armed")
+        if not self.armed:
+            self.say("arm")
+            self._expect("armed")
+        self.armed = True
+
+    def disarm(self) -> None:
+        if self.armed:
+            self.say("disarm")
+            self._expect("disarmed")
+        self.armed = False
 
     def stop(self) -> None:
         self.say("stop")
@@ -115,67 +178,106 @@ class Probe:
         self.process.wait()
 
 
-def in_window(target: Server, requests: int) -> float:
-    target.snapshot()
-    rate = target.set_rate(requests)
-    if not target.client.info("persistence")["rdb_bgsave_in_progress"]:
-        raise SystemExit("The snapshot ended before the run: raise --keys or lower --requests.")
-    for child in Path(f"/proc/{target.pid}/task/{target.pid}/children").read_text().split():
-        # By this signal Redis itself ends a child that it no longer wants.
-        os.kill(int(child), signal.SIGUSR1)
-    target.wait_for_snapshot()
-    return rate
+Quadruple = tuple[Work, Work]
+"""The work of a state without the probe, and with it, over four slices."""
 
 
-def compare(name: str, without: list[float], with_probe: list[float]) -> None:
-    ratio = statistics.median(b / a for a, b in zip(without, with_probe, strict=True))
+def alternate(target: Server, seconds: float, switch: Callable[[Slice], None]) -> Quadruple:
+    """Take four slices; `switch` changes to the state of each."""
+    work = {state: Work(0, 0, 0, 0) for state in ABBA}
+    for state in ABBA:
+        switch(state)
+        work[state] += target.slice(seconds)
+    return work["off"], work["on"]
+
+
+def attached(target: Server, start: Callable[[], Probe], seconds: float) -> Quadruple:
+    probe: Probe | None = None
+
+    def switch(state: Slice) -> None:
+        nonlocal probe
+        if state == "on" and probe is None:
+            probe = start()
+        elif state == "off" and probe is not None:
+            probe.stop()
+            probe = None
+
+    return alternate(target, seconds, switch)
+
+
+def armed(target: Server, probe: Probe, seconds: float) -> Quadruple:
+    def switch(state: Slice) -> None:
+        if state == "on":
+            probe.arm()
+        else:
+            probe.disarm()
+
+    return alternate(target, seconds, switch)
+
+
+def cost(values: list[float]) -> str:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{100 * middle:+5.1f} % ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+def tell(name: str, quadruples: list[Quadruple]) -> None:
+    slower = [1 - (on.sets / on.wall_ns) / (off.sets / off.wall_ns) for off, on in quadruples]
+    dearer = [(on.cpu_ns / on.sets) / (off.cpu_ns / off.sets) - 1 for off, on in quadruples]
+    rate = statistics.median(off.sets / off.wall_ns * 1e9 for off, _ in quadruples)
+    took = statistics.median(off.cpu_ns / off.sets / 1000 for off, _ in quadruples)
+    faults = statistics.median((off.faults + on.faults) / (off.sets + on.sets) for off, on in quadruples)
     print(
-        f"{name:22} {statistics.median(without):9.0f} -> {statistics.median(with_probe):9.0f} SET/s"
-        f"   x {ratio:.3f}   ({100 * (ratio - 1):+.1f} %)"
+        f"{name:20} {rate:7.0f} SET/s: {cost(slower):24} fewer;  {took:5.2f} us of CPU a SET: {cost(dearer):24} more;"
+        f"  {faults:.2f} faults a SET",
+        flush=True,
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--probe", default=shutil.which("forktail-probe"), help="the program (found in PATH)")
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--keys", type=int, default=200_000, help="of 1 KiB each")
-    parser.add_argument("--requests", type=int, default=400_000, help="SETs a run")
+    parser.add_argument("--measure", help="measure no more than this: forktail-probe's --measure (all)")
+    parser.add_argument("--avoid", help="probes not to be used: forktail-probe's --avoid (none)")
+    parser.add_argument("--state", choices=STATES, action="append", help="only this state (all)")
+    parser.add_argument("--repeats", type=int, default=15, help="quadruples of slices for each state")
+    parser.add_argument("--keys", type=int, default=400_000, help="of 1 KiB each")
+    parser.add_argument("--seconds", type=float, default=0.2, help="the length of a slice")
     arguments = parser.parse_args()
     if not arguments.probe:
         parser.error("forktail-probe is not in PATH: give --probe FILE.")
+    options = [f"--{name}={value}" for name in ("measure", "avoid") if (value := getattr(arguments, name))]
+    wanted = arguments.state or STATES
 
-    idle: list[float] = []
-    window: list[float] = []
-    attached: list[float] = []
-    armed: list[float] = []
     with tempfile.TemporaryDirectory() as directory, server(arguments.keys) as target:
 
-        def measure_bare() -> None:
-            idle.append(target.set_rate(arguments.requests))
-            window.append(in_window(target, arguments.requests))
+        def start() -> Probe:
+            return Probe(arguments.probe, target.pid, Path(directory) / "events.bin", options)
 
-        def measure_probed() -> Probe:
-            probe = Probe(arguments.probe, target.pid, Path(directory) / "events.bin")
-            attached.append(target.set_rate(arguments.requests))
-            probe.arm()
-            armed.append(in_window(target, arguments.requests))
-            probe.stop()
-            return probe
-
-        target.set_rate(arguments.requests)
-        for repeat in range(arguments.repeats):
-            if repeat % 2:
-                probe = measure_probed()
-                measure_bare()
-            else:
-                measure_bare()
-                probe = measure_probed()
+        probe = start()
         for measurement, chosen in probe.header["probes"].items():
             print(f"{measurement:16} {chosen['probe']} ({chosen['label']})")
-    compare("attached, no window", idle, attached)
-    compare("armed, inside a window", window, armed)
-    print(f"events of the last window: {probe.events}")
+        probe.stop()
+        for pipeline in PIPELINES:
+            with target.load(pipeline):
+                if "attached" in wanted:
+                    tell(
+                        f"P={pipeline}, attached",
+                        [attached(target, start, arguments.seconds) for _ in range(arguments.repeats)],
+                    )
+                probe = start()
+                if "armed" in wanted:
+                    tell(
+                        f"P={pipeline}, armed",
+                        [armed(target, probe, arguments.seconds) for _ in range(arguments.repeats)],
+                    )
+                if "in the window" in wanted:
+                    quadruples = []
+                    for _ in range(arguments.repeats):
+                        with target.window():
+                            quadruples.append(armed(target, probe, arguments.seconds))
+                    tell(f"P={pipeline}, in the window", quadruples)
+                probe.stop()
+                print(f"events: {probe.events}", flush=True)
     return 0
 
 
