@@ -127,8 +127,8 @@ def test_other_kernels_get_no_cgroup_and_say_that_threads_have_no_effect(flavour
 
 
 def test_a_whole_run_in_a_cgroup(stand_in: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (environment, preflight):
-        monkeypatch.setattr(module, "kernel_flavour", lambda release: "async-fork")
+    monkeypatch.setattr(environment, "flavour_of", lambda release, signs: "async-fork")
+    monkeypatch.setattr(preflight, "flavour_here", lambda: "async-fork")
     before = _cgroups()
     run = measure(read_workload(tiny), tmp_path / "out", Silence())
     told = json.loads((run / rundir.MANIFEST).read_text())["mechanism"]

@@ -8,7 +8,7 @@ import numpy as np
 from forktail.analysis.attribute import CAUSES, PARTS, STALLS
 from forktail.analysis.classify import NORMAL, SNAPSHOT
 from forktail.analysis.closedload import ClosedLoad
-from forktail.analysis.mechanism import terms
+from forktail.analysis.mechanism import UNKNOWN, mechanism_name, terms
 from forktail.analysis.quantity import share_text, significant, time_text
 from forktail.analysis.result import BANDS, Result, Tail
 
@@ -44,6 +44,13 @@ def excess_shares(parts_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> dict[
 
 def answer(result: Result) -> str:
     """One or two sentences on what the snapshot did to p99 and what the slowest 1 % waited for."""
+    sentences = [_answer(result)]
+    if mechanism_name(result.run) == UNKNOWN:
+        sentences.append("This kernel's fork mechanism is unknown, so the result is of no mechanism in particular.")
+    return " ".join(sentences)
+
+
+def _answer(result: Result) -> str:
     tail = result.tail
     if not result.snapshots:
         return "No fork was seen, so this run cannot say what a snapshot does to latency."

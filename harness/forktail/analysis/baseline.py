@@ -19,6 +19,7 @@ from typing import Any
 from forktail import rundir
 from forktail.analysis.compare.side import read_side
 from forktail.errors import BadInput, GateFailed
+from forktail.flavour import recorded_flavour
 from forktail.sweep.abridge import write_kept
 
 _SCHEMA = "forktail.baseline/1"
@@ -95,9 +96,9 @@ def _kernels(sweep: Path, plan: dict[str, Any]) -> dict[str, str]:
     for run in plan["runs"]:
         kernel = rundir.read_json(sweep / rundir.RUNS / run["name"] / rundir.ENVIRONMENT)["kernel"]
         told = f"{kernel['release']} {str(kernel.get('version') or '?').split()[0]}"
-        if found.setdefault(kernel["flavour"], told) != told:
+        flavour = recorded_flavour(kernel["flavour"], kernel["release"])
+        if found.setdefault(flavour, told) != told:
             raise GateFailed(
-                f"{sweep} measured two builds of {kernel['flavour']}, {found[kernel['flavour']]} and {told}, "
-                "so it is no baseline."
+                f"{sweep} measured two builds of {flavour}, {found[flavour]} and {told}, so it is no baseline."
             )
     return dict(sorted(found.items()))

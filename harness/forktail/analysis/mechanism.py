@@ -7,12 +7,13 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from forktail import flavour
 from forktail.analysis.quantity import count_text, time_text
 from forktail.analysis.result import Result
 from forktail.analysis.run import Run, number, section
 from forktail.analysis.window import Snapshot
 
-DEFAULT, ODF, ASYNC_FORK = "default", "odf", "async-fork"
+DEFAULT, ODF, ASYNC_FORK, UNKNOWN = flavour.DEFAULT, flavour.ODF, flavour.ASYNC_FORK, flavour.UNKNOWN
 
 COPY_PER_TABLE_NS, COPY_PER_TABLE_EMULATED_NS = 10_000, 50_000
 """A copied last-level table costs 17 us and more (P, section 3.1: 70 ms for 4096 tables), a shared or marked one
@@ -37,8 +38,10 @@ class Terms:
     """In a sentence on what queries waited for."""
 
 
+_COPIES = Terms("page-table interruption", "queueing behind interruptions", "page-table copies outside fork")
 _TERMS = {
-    DEFAULT: Terms("page-table interruption", "queueing behind interruptions", "page-table copies outside fork"),
+    DEFAULT: _COPIES,
+    UNKNOWN: _COPIES,
     ODF: Terms("copy of a shared page table", "queueing behind such copies", "copies of shared page tables"),
     ASYNC_FORK: Terms(
         "proactive synchronization",
@@ -48,10 +51,16 @@ _TERMS = {
 }
 
 
+def kernel_flavour(run: Run) -> str:
+    """The mechanism of the run's kernel: `default`, `odf`, `async-fork` or `unknown`."""
+    return flavour.recorded_flavour(run.kernel.get("flavour"), str(run.kernel.get("release") or ""))
+
+
 def mechanism_name(run: Run) -> str:
-    """`default`, `odf` or `async-fork`: the fork that the server was to use."""
-    name = section(run.manifest, "mechanism").get("name") or run.kernel.get("flavour")
-    return str(name) if name in _TERMS else DEFAULT
+    """`default`, `odf` or `async-fork`: the fork that the server was to use; `unknown` where the kernel's is."""
+    kernel = kernel_flavour(run)
+    name = section(run.manifest, "mechanism").get("name") or kernel
+    return str(name) if name in _TERMS and kernel != UNKNOWN else UNKNOWN
 
 
 def copy_threads(run: Run) -> int | None:
@@ -72,6 +81,8 @@ def fork_text(run: Run) -> str:
 
 
 def _fork(name: str) -> str:
+    if name == UNKNOWN:
+        return "unknown fork mechanism"
     return name if name == ASYNC_FORK else f"{name} fork"
 
 
@@ -109,6 +120,8 @@ def _flight_fault(run: Run, fork: Snapshot, name: str) -> str | None:
     if not flights_measured(run):
         return None
     flight = fork.flight
+    if name == UNKNOWN:
+        return None
     if name != ASYNC_FORK:
         if flight and flight.child:
             return f"left {count_text(flight.copied)} page tables to its child, as async-fork does: it was not {name}."
@@ -133,7 +146,7 @@ def _flight_fault(run: Run, fork: Snapshot, name: str) -> str | None:
 def _cost_fault(run: Run, fork: Snapshot, name: str) -> str | None:
     tables, took_ns = page_tables(run), fork.page_table_copy_ns
     bound = COPY_PER_TABLE_EMULATED_NS if run.emulation else COPY_PER_TABLE_NS
-    if name == DEFAULT or tables < TABLES_AT_LEAST or took_ns is None or took_ns <= tables * bound:
+    if name in (DEFAULT, UNKNOWN) or tables < TABLES_AT_LEAST or took_ns is None or took_ns <= tables * bound:
         return None
     return (
         f"took {time_text(took_ns)} for {count_text(tables)} page tables, {time_text(took_ns / tables)} each: it "
@@ -167,6 +180,9 @@ def _signal_name(number: int) -> str:
 
 def doubts(result: Result) -> Iterator[str]:
     """What leaves the mechanism less than proved."""
+    if kernel_flavour(result.run) == UNKNOWN and result.run.kernel.get("flavour") != UNKNOWN:
+        # The run itself says so where it knew.
+        yield flavour.unknown_warning(str(result.run.kernel.get("release")), [])
     if mechanism_name(result.run) != ASYNC_FORK:
         return
     if not flights_measured(result.run):

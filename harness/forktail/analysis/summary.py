@@ -15,7 +15,7 @@ from forktail.analysis.attribute import CAUSES, PARTS
 from forktail.analysis.classify import AMBIGUOUS, ARMED, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.eventlog import FAULT_PAGE_PRESENT, FAULT_PRESENCE_KNOWN, Kind
-from forktail.analysis.mechanism import REASONS, copy_threads, fork_text, mechanism_name
+from forktail.analysis.mechanism import REASONS, copy_threads, fork_text, kernel_flavour, mechanism_name
 from forktail.analysis.quantity import size_text, us
 from forktail.analysis.querylog import ERROR, OK, OPERATIONS, counts
 from forktail.analysis.result import BANDS, Result, Tail, sent_lags
@@ -66,7 +66,7 @@ def summarise(result: Result) -> Summary:
             "warnings": verdict.warnings,
             "emulation": run.emulation,
             "answer": answer(result),
-            "kernel": {"flavour": run.kernel.get("flavour"), "release": run.kernel.get("release")},
+            "kernel": {"flavour": kernel_flavour(run), "release": run.kernel.get("release")},
             "mechanism": _mechanism(result),
             "engine": {"name": run.server.get("engine"), "version": run.server.get("version")},
             "size": {"payload_bytes": payload, "text": size_text(payload) if payload else None},

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from forktail.cli.kernel import Steps
 from forktail.cli.lab import Cpus, IcountOfRun, Memory, machine_for_run, machine_of
 from forktail.cli.run import RESULTS, conclude_sweep
 from forktail.errors import BadInput
+from forktail.flavour import flavour_here
 from forktail.kernel.build import build
 from forktail.kernel.series import read_series
 from forktail.lab.accelerator import accelerator_for
@@ -27,7 +27,6 @@ from forktail.lab.kernel import LabKernel, find_kernel
 from forktail.lab.machine import Machine
 from forktail.lab.run import check_fits
 from forktail.lab.sweep_guests import SweepGuests
-from forktail.measure.environment import kernel_flavour
 from forktail.measure.progress import Silence
 from forktail.measure.run import measure
 from forktail.sweep.plan import LOCAL, Plan, PlannedRun, plan_sweep
@@ -145,7 +144,7 @@ def sweep(
             return any(accelerator_for(machine, kernel.image) == "tcg" for kernel in kernels.values())
 
         machine = machine_for_run(workload, emulates, memory, cpus, icount=icount)
-        local = kernel_flavour(os.uname().release)
+        local = flavour_here()
         plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL], emulates(machine), local)
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-sweep"
         open_sweep(plan, directory)

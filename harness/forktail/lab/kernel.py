@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forktail.errors import BadInput, EnvironmentLacks
+from forktail.flavour import flavour_of_release
 from forktail.kernel import cache
 from forktail.kernel.series import FLAVOURS, no_flavour, read_series
-from forktail.measure.environment import kernel_flavour
 
 _SETUP_HEADER = 0x202
 _VERSION_POINTER = 0x20E
@@ -66,7 +66,7 @@ def find_kernel(name: str) -> LabKernel:
     if "/" in name or Path(name).exists():
         image = Path(name).resolve()
         release = release_of(image)
-        return LabKernel(kernel_flavour(release), release, image)
+        return LabKernel(flavour_of_release(release), release, image)
     raise no_flavour(name, besides=", and paths of images")
 
 

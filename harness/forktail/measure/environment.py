@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import forktail
+from forktail.flavour import UNKNOWN, flavour_of, signs, unknown_warning
 from forktail.measure.proc import chosen, memory_bytes, read_text
 
 _THP = "/sys/kernel/mm/transparent_hugepage"
@@ -25,12 +26,6 @@ LAB_FILE = "/etc/forktail-lab.json"
 LAB_SCHEMA = "forktail.lab/1"
 HOST_FILE = "/etc/forktail-host.json"
 """On a host whose kernel playbooks switch: which host it is, and how its kernel was booted."""
-
-
-def kernel_flavour(release: str) -> str:
-    """`default`, `odf` or `async-fork`, by the suffix that our kernels carry in their release."""
-    match = re.search(r"-forktail-(odf|async-fork|default)\b", release)
-    return match[1] if match else "default"
 
 
 def _config(release: str) -> bytes | None:
@@ -45,12 +40,17 @@ def _config(release: str) -> bytes | None:
 
 
 def kernel() -> dict[str, Any]:
-    """Release, build, flavour, command line and the digest of the configuration."""
+    """Release, build, flavour, command line and the digest of the configuration.
+
+    `mechanism_signs` are what points to a fork mechanism that forktail does not know (`flavour.signs`).
+    """
     name = os.uname()
+    found = signs(name.release)
     config = _config(name.release)
     hertz = re.search(rb"^CONFIG_HZ=(\d+)", config or b"", re.MULTILINE)
     return {
-        "flavour": kernel_flavour(name.release),
+        "flavour": flavour_of(name.release, found),
+        "mechanism_signs": found,
         "release": name.release,
         "version": name.version,
         "machine": name.machine,
@@ -172,6 +172,9 @@ def deviations(recorded: dict[str, Any], load_is_here: bool = True) -> list[str]
     """Sentences about settings that differ from what a comparable measurement pins, each with its mend."""
     settings, memory, cpu = recorded["settings"], recorded["memory"], recorded["cpu"]
     found = []
+    kernel_of = recorded["kernel"]
+    if kernel_of["flavour"] == UNKNOWN:
+        found.append(unknown_warning(kernel_of["release"], kernel_of["mechanism_signs"]))
     if settings["transparent_hugepage"] == "always":
         found.append(
             "Transparent huge pages are on for every process (the server switches them off for itself): "

@@ -12,13 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from forktail.errors import EnvironmentLacks, RunFailed
+from forktail.flavour import ASYNC_FORK, DEFAULT, ODF, UNKNOWN
 from forktail.measure.cgroup import MemoryCgroup, memory_cgroup, memory_hierarchy
 from forktail.measure.proc import read_text
 from forktail.workload import Snapshot
-
-DEFAULT = "default"
-ODF = "odf"
-ASYNC_FORK = "async-fork"
 
 USE_ODF = "use_odf"
 """In /proc/PID: 1 lets the process' forks share page tables."""
@@ -139,11 +136,16 @@ def fork_mechanism(flavour: str, snapshot: Snapshot) -> Iterator[Mechanism]:
     note = None
     if snapshot.copy_threads != Snapshot().copy_threads and not (flavour == ASYNC_FORK and switched):
         why = "snapshot.fork leaves async-fork off" if flavour == ASYNC_FORK else "this kernel has no async-fork"
+        if flavour == UNKNOWN:
+            why = "this kernel's fork mechanism is unknown"
         note = f"snapshot.copy_threads = {snapshot.copy_threads} has no effect: {why}."
     if flavour == ASYNC_FORK:
         with memory_cgroup(memory_hierarchy()) as cgroup:
             yield AsyncFork(cgroup, snapshot.copy_threads if switched else 0, note)
     elif flavour == ODF and switched:
         yield OnDemandFork(note)
+    elif flavour == UNKNOWN:
+        off = "" if switched else "snapshot.fork = default has no effect: no switch of this kernel's fork is known."
+        yield Mechanism(UNKNOWN, note=" ".join(filter(None, (off, note))) or None)
     else:
         yield Mechanism(DEFAULT, note=note)

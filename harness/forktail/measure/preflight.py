@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forktail.errors import BadInput, EnvironmentLacks, ForktailError
+from forktail.flavour import flavour_here
 from forktail.measure import probe, server
 from forktail.measure.engine import find_program
-from forktail.measure.environment import kernel_flavour
 from forktail.measure.generator import find_generator
 from forktail.measure.mechanism import check_mechanism
 from forktail.measure.native import find_native
@@ -107,7 +107,7 @@ def check_host(workload: Workload) -> None:
 
 
 def check_fork() -> None:
-    check_mechanism(kernel_flavour(os.uname().release))
+    check_mechanism(flavour_here())
 
 
 def preflight(workload: Workload, directory: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forktail import rundir
-from forktail.measure.mechanism import ASYNC_FORK
+from forktail.flavour import ASYNC_FORK, DEFAULT
 from forktail.workload import Workload, assign, read_document, validate
 
 LOCAL = "local"
@@ -114,7 +114,7 @@ def plan_sweep(
     assignments: Sequence[str],
     kernels: Sequence[str],
     emulated: bool = False,
-    local_flavour: str = "default",
+    local_flavour: str = DEFAULT,
 ) -> Plan:
     """The plan of a workload file's `[sweep]` over the given kernels; BadInput where a varied value is not valid.
 

@@ -17,6 +17,7 @@ from forktail.analysis.compare.conditions import host_conditions, machine
 from forktail.analysis.sweep.cells import METRICS, measured
 from forktail.analysis.sweep.label import settings
 from forktail.errors import BadInput
+from forktail.flavour import recorded_flavour
 
 Document = dict[str, Any]
 
@@ -125,7 +126,7 @@ def _cell(directory: Path, planned: Document, runs: list[Document]) -> SideCell:
         if summary is None:
             lost.append(f"{run['name']} is missing")
             continue
-        flavours.add(str(summary["kernel"]["flavour"]))
+        flavours.add(recorded_flavour(summary["kernel"]["flavour"], str(summary["kernel"]["release"])))
         if not summary["valid"]:
             lost.append(f"{run['name']} is not valid ({' '.join(summary['reasons'])})")
             continue

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from forktail.analysis.quantity import time_text
 from forktail.analysis.sweep.cells import Sweep
-from forktail.analysis.sweep.label import fork_label
+from forktail.analysis.sweep.label import flavour, fork_label
 
 # Okabe and Ito's palette; a kernel measured again has its own colour, paler, and so has one that copies with fewer
 # threads.
@@ -51,7 +51,7 @@ def colours(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
         rivals = {other["copy_threads"] for other in cells if other["arm"] == cell["arm"]} - {None}
         more = len([threads for threads in rivals if threads > cell["copy_threads"]])
         white = _PALEST if cell["arm"] != cell["kernel"] else _PALEST * more / len(rivals) if rivals else 0.0
-        found[fork_label(cell)] = paler(KERNEL_COLOURS.get(cell["kernel"], _UNKNOWN), white)
+        found[fork_label(cell)] = paler(KERNEL_COLOURS.get(flavour(cell), _UNKNOWN), white)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from forktail import rundir
 from forktail.analysis.emulation import COUNTED, worth_of_times
+from forktail.flavour import recorded_flavour
 
 Document = dict[str, Any]
 
@@ -145,6 +146,7 @@ def _cell(planned: Document, runs: list[Document]) -> Document:
         "arm": planned["arm"],
         "kernel": planned["kernel"],
         "releases": releases,
+        "flavours": sorted({_flavour(run["summary"]["kernel"]) for run in runs if run["summary"]}),
         "values": planned["values"],
         "size_bytes": planned["size_bytes"],
         "copy_threads": planned.get("copy_threads"),
@@ -156,6 +158,10 @@ def _cell(planned: Document, runs: list[Document]) -> Document:
         **{metric: _spread(valid, metric) for metric in METRICS},
         "buckets": _buckets(valid),
     }
+
+
+def _flavour(kernel: Document) -> str:
+    return recorded_flavour(kernel["flavour"], str(kernel["release"]))
 
 
 def measured(summary: Document, metric: str) -> float | None:

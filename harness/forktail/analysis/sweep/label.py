@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF, threads_text
+from forktail import flavour as mechanism
+from forktail.analysis.mechanism import DEFAULT, UNKNOWN, threads_text
 from forktail.analysis.quantity import size_text
 
 Cell = dict[str, Any]
@@ -18,6 +19,8 @@ _IN_THE_FORK = ("server.size", "snapshot.copy_threads")
 def fork_label(cell: Cell) -> str:
     """The kernel, and the threads that copy after fork where there are any, as in "async-fork, 4 threads"."""
     threads = cell["copy_threads"]
+    if flavour(cell) == UNKNOWN:
+        return f"{cell['arm']} (unknown fork mechanism)"
     return str(cell["arm"]) if threads is None else f"{cell['arm']}, {threads_text(threads)}"
 
 
@@ -42,12 +45,12 @@ def group_labels(cells: Sequence[Cell]) -> list[str]:
 
 
 def flavour(cell: Cell) -> str:
-    """`default`, `odf` or `async-fork`: the kernel's own name, and of the kernel at hand what its release tells."""
-    told = [str(cell["kernel"]), *(str(release) for release in cell["releases"])]
-    for name in (ASYNC_FORK, ODF, DEFAULT):
-        if any(text == name or text.endswith(f"-forktail-{name}") for text in told):
-            return name
-    return DEFAULT
+    """The kernel's mechanism: its own name in the lab, else what its runs recorded; `unknown` where these differ."""
+    if cell["kernel"] in mechanism.KNOWN:
+        return str(cell["kernel"])
+    # A sweep.json of an older version has no flavours.
+    found = set(cell.get("flavours") or map(mechanism.flavour_of_release, cell["releases"]))
+    return str(found.pop()) if len(found) == 1 else UNKNOWN if found else DEFAULT
 
 
 def again(cell: Cell) -> bool:
