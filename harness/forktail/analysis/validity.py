@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forktail.analysis.attribute import STALLS, Stalls
+from forktail.analysis.bracket import window_faults
 from forktail.analysis.classify import AMBIGUOUS, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.forks import claims, fork_faults, requests
@@ -24,10 +25,6 @@ FORK_TOLERANCE = 0.10
 FORK_TOLERANCE_NS, FORK_TOLERANCE_EMULATED_NS = 100_000, 2_500_000
 """What the server does between its two looks at the clock besides the kernel's fork takes 1.4 to 2.2 ms under
 emulation, whatever the size (docs/lab.md)."""
-CRON_TICK_NS = 100_000_000
-"""Redis looks after its child once a serverCron tick: 100 ms at the default hz 10."""
-WINDOW_TOLERANCE_NS = 1_000_000_000 + 250_000_000
-"""INFO subtracts two whole seconds (just under 1 s off), and the server sees the exit a tick or two late."""
 RATE_WARNING, RATE_INVALID = 0.001, 0.01
 LAG_INVALID_NS, LAG_INVALID_EMULATED_NS = 1_000_000, 5_000_000
 """The wider bound is for normal queries under emulation, whose times are no result anyway: there an idle guest's wakeup
@@ -57,7 +54,8 @@ def judge(result: Result) -> Verdict:
         *failed(result),
         *_losses(result),
         *_fork_against_info(result),
-        *_window_against_info(result),
+        *_save_failed(result),
+        *window_faults(result),
         *(_closed_loop(result, result.run.closed) if result.run.closed else _open_loop(result)),
     ]
     warnings = [
@@ -230,37 +228,12 @@ def _lock_in_fork(result: Result) -> Iterator[str]:
         )
 
 
-def _window_against_info(result: Result) -> Iterator[str]:
+def _save_failed(result: Result) -> Iterator[str]:
     info = section(result.run.manifest, "info")
     status = info.get("rdb_last_bgsave_status")
     # A child that was killed is told with the reason.
     if status is not None and status != "ok" and not any(fork.killed for fork in result.snapshots[-1:]):
         yield f"The snapshot failed: the server's rdb_last_bgsave_status is {status!r}."
-    whole = [fork for fork in result.snapshots if not fork.truncated]
-    told_s = number(info, "rdb_last_bgsave_time_sec")
-    if whole and whole[-1] is result.snapshots[-1] and told_s is not None and told_s >= 0:
-        fork = whole[-1]
-        # The server starts its own clock when the fork has returned.
-        persisting = fork.end_ns - fork.fork_end_ns
-        if abs(told_s * 1e9 - persisting) > WINDOW_TOLERANCE_NS:
-            yield (
-                f"The last window stayed open for {time_text(persisting)} after its fork, but the server's "
-                f"rdb_last_bgsave_time_sec says {told_s:g} s."
-            )
-    asked = requests(result.run)
-    for place, (mark, own) in enumerate(zip(asked, claims(asked, result.snapshots), strict=True), start=1):
-        if own is None:
-            continue
-        requested, finished = number(mark, "requested_ns"), number(mark, "finished_seen_ns")
-        if requested is not None and own.measured and own.start_ns < requested:
-            yield (
-                f"The fork of snapshot {place} began {time_text(requested - own.start_ns)} before the snapshot was "
-                "asked for."
-            )
-        if finished is not None and not own.truncated and own.end_ns > finished + CRON_TICK_NS:
-            yield (
-                f"INFO showed snapshot {place} finished {time_text(own.end_ns - finished)} before its window closed."
-            )
 
 
 def _queries(result: Result) -> Iterator[str]:

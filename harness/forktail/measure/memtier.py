@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 from forktail.errors import RunFailed
+from forktail.measure.clock import wall_ahead
 from forktail.measure.peer import Peer, PeerProgram, ended_by, find_peer
 from forktail.measure.server import ADDRESS, Server
 from forktail.workload import MEMTIER_FIRST_KEY, Workload
@@ -46,7 +46,7 @@ class Memtier(Peer):
     """One thread of memtier_benchmark with all clients; its seconds are cut by its own clock."""
 
     def __init__(self, workload: Workload, server: Server, directory: Path) -> None:
-        self._wall_before_ns = _wall_ns()
+        self._wall_before_ns = wall_ahead()
         super().__init__(workload, find(workload), server, directory)
 
     def command(self) -> list[str]:
@@ -85,7 +85,7 @@ class Memtier(Peer):
 
     def end(self) -> None:
         ended_by(self.program, signal.SIGINT)
-        self._wall_after_ns = _wall_ns()
+        self._wall_after_ns = wall_ahead()
 
     def result(self) -> dict[str, Any]:
         try:
@@ -98,11 +98,6 @@ class Memtier(Peer):
         told = summary(document, self._wall_after_ns, _START_ERROR_NS + moved_ns)
         rate = self.workload.load.rate or None
         return told | {"errors": errors, "rate_wanted": rate, "notes": NOTES}
-
-
-def _wall_ns() -> int:
-    """What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC now."""
-    return time.time_ns() - time.monotonic_ns()
 
 
 def summary(document: dict[str, Any], wall_ns: int, error_ns: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import forktail
 from forktail import rundir
 from forktail.errors import EnvironmentLacks, RunFailed
 from forktail.measure import load as load_part
+from forktail.measure.clock import wall_ahead
 from forktail.measure.environment import deviations, environment
 from forktail.measure.generator import Generator, start_load
 from forktail.measure.info import InfoLog
@@ -42,7 +43,13 @@ class SnapshotMarks:
     requested_ns: int
     replied_ns: int
     in_progress_seen_ns: int | None = None
+    last_in_progress_ns: int | None = None
+    """When the last INFO after the window's end was asked that still showed the snapshot in progress."""
     finished_seen_ns: int | None = None
+    """When the first INFO had come that no longer did."""
+    wall_ahead_ns: int | None = None
+    """What CLOCK_REALTIME was ahead of CLOCK_MONOTONIC at the request; `wall_ahead_after_ns` at the end."""
+    wall_ahead_after_ns: int | None = None
 
 
 class _Timeline:
@@ -96,6 +103,7 @@ class _Timeline:
         requested_ns = time.monotonic_ns()
         self._server.bgsave()
         mark = SnapshotMarks(self._snapshot.trigger, requested_ns, time.monotonic_ns())
+        mark.wall_ahead_ns = wall_ahead()
         self.marks.append(mark)
         sample = self._info.sample()
         if sample["rdb_bgsave_in_progress"]:
@@ -126,13 +134,16 @@ class _Timeline:
         # The server learns of its child's end in its next serverCron, up to 100 ms later at hz 10.
         deadline = time.monotonic() + _REAPED_WITHIN_S
         while True:
+            asked_ns = time.monotonic_ns()
             info = self._server.info("persistence")
             if not info["rdb_bgsave_in_progress"]:
                 break
+            mark.last_in_progress_ns = asked_ns
             if time.monotonic() > deadline:
                 raise RunFailed("The snapshot's child is gone, but the server still waits for it: see its log.")
             time.sleep(0.01)
         mark.finished_seen_ns = time.monotonic_ns()
+        mark.wall_ahead_after_ns = wall_ahead()
         if info["rdb_last_bgsave_status"] != "ok":
             # As a kernel does that cannot give the child its page tables: what the probe saw of it tells why.
             self.killed = self._server.child_was_killed()
