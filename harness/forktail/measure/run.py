@@ -21,6 +21,7 @@ from forktail.measure.environment import deviations, environment
 from forktail.measure.generator import Generator, start_load
 from forktail.measure.info import InfoLog
 from forktail.measure.mechanism import Mechanism, fork_mechanism
+from forktail.measure.placement import contention
 from forktail.measure.preflight import preflight
 from forktail.measure.probe import REQUIRED, Probe
 from forktail.measure.progress import Progress
@@ -310,5 +311,9 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
             "host": workload.load.host or None,
         },
         "info": _kept_info(last),
-        "warnings": [*deviations(recorded, load_is_here=not workload.load.host), *_fewer_threads(workload, threads)],
+        "warnings": [
+            *deviations(recorded, load_is_here=not workload.load.host),
+            *contention(workload),
+            *_fewer_threads(workload, threads),
+        ],
     }
