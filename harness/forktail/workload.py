@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,6 +103,20 @@ class Server(_Section):
     def keys(self) -> int:
         """How many keys are prefilled: the payload divided by the value's size."""
         return self.size // self.value_size
+
+
+_PINNED = {
+    "port": "server.port",
+    "io-threads": "server.threads",
+    "server-threads": "server.threads",
+    "rdbcompression": "server.rdb_compression",
+    "rdbchecksum": "server.rdb_checksum",
+    "bind": "load.host",
+    "dir": "--out",
+    "dbfilename": "--out",
+    "logfile": "--out",
+}
+"""Directives of the server that forktail writes from a key or an option of its own."""
 
 
 class Load(_Section):
@@ -251,6 +265,9 @@ class Workload(_Section):
             faults.append(
                 f"the last snapshot is due at {format_time(last)}, but run.limit is {format_time(self.run.limit)}"
             )
+        for name in self.server.config:
+            if key := _PINNED.get(name.lower()):
+                faults.append(f"server.config.{name} would override {key}: {key} is how to set it")
         if self.run.duration > self.run.limit:
             faults.append("run.duration is longer than run.limit")
         if not any(int(part) for part in self.load.set_get.split(":")):
@@ -259,6 +276,59 @@ class Workload(_Section):
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+
+def idle_keys(workload: Workload) -> dict[str, str]:
+    """The keys that change nothing in this workload whatever their value, by dotted key a phrase that says why.
+
+    What depends on the kernel is not among them: the mechanism knows that. Nor is what a closed-loop generator does not
+    do: its notes say that.
+    """
+    load, snapshot = workload.load, workload.snapshot
+    found: dict[str, str] = {}
+    if load.keys != "gaussian":
+        found |= dict.fromkeys(("load.gaussian_mean", "load.gaussian_sigma"), f"load.keys is {load.keys!r}")
+    if load.keys != "zipf":
+        found["load.zipf_theta"] = f"load.keys is {load.keys!r}"
+    if not int(load.set_get.split(":")[0]):
+        found["load.writes"] = f"load.set_get is {load.set_get!r}, which has no SET"
+    if snapshot.count == 1:
+        found["snapshot.every"] = "snapshot.count is 1"
+    return found
+
+
+def without_effect(workload: Workload) -> dict[str, str]:
+    """Those of `idle_keys` that differ from their default: somebody gave them, and they change nothing."""
+    given, defaults = workload.model_dump(), Workload().model_dump()
+
+    def value(document: dict[str, Any], key: str) -> object:
+        section, name = key.split(".")
+        return document[section][name]
+
+    return {key: why for key, why in idle_keys(workload).items() if value(given, key) != value(defaults, key)}
+
+
+def assigned_keys(assignments: Iterable[str]) -> list[str]:
+    """The dotted keys of `--set` assignments, in their order."""
+    return [".".join(_parts(assignment.partition("=")[0])) for assignment in assignments]
+
+
+def refuse_without_effect(keys: Iterable[str], workloads: Sequence[Workload], given: str = "--set") -> None:
+    """BadInput for a key that changes nothing in any of the workloads, which are a sweep's cells or a run's one.
+
+    `given` says how the keys were given, for the sentence.
+    """
+    idle = [idle_keys(workload) for workload in workloads]
+    for key in keys:
+        if idle and all(key in one for one in idle):
+            raise BadInput(f"{given} {key} has no effect: {idle[0][key]}. Leave it out, or change that.")
+
+
+def refuse_sweep_keys(assignments: Iterable[str]) -> None:
+    """BadInput for a `--set` of a sweep's key where a single run is made."""
+    for key in assigned_keys(assignments):
+        if key == "sweep" or key.startswith("sweep."):
+            raise BadInput(f"--set {key} has no effect on a single run: use `forktail sweep`, or leave it out.")
 
 
 def _parts(key: str) -> list[str]:

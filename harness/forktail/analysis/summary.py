@@ -68,6 +68,7 @@ def summarise(result: Result) -> Summary:
             "answer": answer(result),
             "kernel": {"flavour": kernel_flavour(run), "release": run.kernel.get("release")},
             "mechanism": _mechanism(result),
+            "without_effect": [str(text) for text in manifest.get("without_effect") or []],
             "engine": {"name": run.server.get("engine"), "version": run.server.get("version")},
             "size": {"payload_bytes": payload, "text": size_text(payload) if payload else None},
             "fork": _fork(first),

@@ -96,6 +96,7 @@ def _facts(document: dict[str, Any]) -> list[str]:
     ]
     if document["mechanism"]["note"]:
         lines.append(f"mechanism       {document['mechanism']['note']}")
+    lines += [f"without effect  {text}" for text in document["without_effect"]]
     lines += _cross_checks(document["info"])
     load, events = document["load"], document["events"]
     if load["closed_loop"]:

@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from forktail.cli.console import Json, new_app, print_json, told_clearly
+from forktail.cli.console import Json, new_app, notes, print_json, told_clearly
 from forktail.cli.run import RESULTS
+from forktail.errors import BadInput
 from forktail.kernel.series import FLAVOURS
 from forktail.sweep import fleet
 from forktail.sweep.plan import over_hosts, plan_sweep
 from forktail.sweep.sweep import open_sweep
-from forktail.workload import read_workload
+from forktail.workload import assigned_keys, read_workload
 
 app = new_app("A sweep over hosts: what each has to do, and their runs in one report.")
 
@@ -46,10 +47,23 @@ def plan(
     """Begin a sweep over hosts, or take up the one in --out, and tell what is left for each host to do."""
     with told_clearly():
         fleet.check_hosts(hosts)
-        wanted = kernels or read_workload(workload, assignments or []).sweep.kernels or list(FLAVOURS)
+        sweep = read_workload(workload, assignments or []).sweep
+        if kernels and "sweep.kernels" in assigned_keys(assignments or []):
+            raise BadInput("--kernel and --set sweep.kernels both choose the kernels: give one of them.")
+        wanted = kernels or sweep.kernels or list(FLAVOURS)
         fleet.check_kernels(wanted)
         whole = over_hosts(plan_sweep(workload, assignments or [], wanted, emulated), hosts)
+        if sweep.spare:
+            notes.print(
+                f"sweep.spare = {sweep.spare} has no effect over hosts: each spare run would cost two boots.",
+                highlight=False,
+                soft_wrap=True,
+            )
         if check:
+            if as_json:
+                print_json({"able": True, "name": whole.name, "runs": len(whole.runs), "cells": len(whole.cells)})
+            else:
+                print(f"{whole.name} can be planned: {len(whole.runs)} runs of {len(whole.cells)} cells.")
             return
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{whole.name}-sweep"
         open_sweep(whole, directory)

@@ -29,7 +29,14 @@ from forktail.lab.registry import Entry
 from forktail.lab.remote import ssh_command, ssh_options
 from forktail.lab.run import check_fits, fits, run_in, sole_run
 from forktail.units import format_size, parse_size
-from forktail.workload import Workload, read_workload, wants_icount
+from forktail.workload import (
+    Workload,
+    assigned_keys,
+    read_workload,
+    refuse_sweep_keys,
+    refuse_without_effect,
+    wants_icount,
+)
 
 app = new_app("QEMU guests of this machine, one a kernel, each a host over SSH; what they write is thrown away.")
 
@@ -312,6 +319,7 @@ def run(
     """
     with told_clearly():
         read_workload(workload, assignments or [])  # A fault in the file is told before a kernel is looked for.
+        refuse_sweep_keys(assignments or [])
         kernel = find_kernel(kernel_name)
 
         def emulates(machine: Machine) -> bool:
@@ -319,6 +327,7 @@ def run(
 
         machine = machine_for_run(workload, emulates, memory, cpus, numa_nodes, icount)
         plan = read_workload(workload, assignments or [], emulated=emulates(machine))
+        refuse_without_effect(assigned_keys(assignments or []), [plan])
         asked = bool(icount) or not (memory is None and cpus is None and numa_nodes is None)
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-{kernel.flavour}"
         entry = _fitting(kernel, plan, machine, asked)

@@ -16,9 +16,10 @@ import typer
 from forktail import rundir
 from forktail.cli.console import Json, print_json, told_clearly
 from forktail.cli.progress import Bars
-from forktail.measure.preflight import preflight
+from forktail.errors import BadInput
+from forktail.measure.preflight import disk_needed, memory_needed, preflight
 from forktail.measure.run import measure
-from forktail.workload import Workload, read_workload
+from forktail.workload import Workload, assigned_keys, read_workload, refuse_sweep_keys, refuse_without_effect
 
 RESULTS = Path("results")
 
@@ -51,6 +52,18 @@ def _tell(result: dict[str, Any], valid: bool, show: Callable[[], None], directo
         raise typer.Exit(1)
 
 
+def _print_able(plan: Workload, as_json: bool) -> None:
+    """Say that the host can carry a run, and what the run takes of it at most."""
+    memory, disk = memory_needed(plan), disk_needed(plan)
+    if as_json:
+        print_json({"able": True, "name": plan.name, "memory_bytes": memory, "disk_bytes": disk})
+    else:
+        print(
+            f"This host can carry {plan.name}: it needs up to {memory / 2**30:.1f} GiB of memory and "
+            f"{disk / 2**30:.1f} GiB of disk, and nothing was started."
+        )
+
+
 def _default_out(workload: Workload) -> Path:
     return RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{workload.name}"
 
@@ -71,9 +84,18 @@ def run(
 ) -> None:
     """Run a workload on the kernel at hand: fill, load, snapshot, measure, classify, report."""
     with told_clearly():
+        if not report and (as_json or check):
+            raise BadInput(
+                "--no-report leaves nothing for --json to print: leave one of them out."
+                if as_json
+                else "--check starts nothing, so that there is nothing to report: leave --no-report out."
+            )
         plan = read_workload(workload, assignments or [])
+        refuse_sweep_keys(assignments or [])
+        refuse_without_effect(assigned_keys(assignments or []), [plan])
         if check:
             preflight(plan, out or _default_out(plan))
+            _print_able(plan, as_json)
             return
         with Bars() as bars:
             directory = measure(plan, out or _default_out(plan), bars)

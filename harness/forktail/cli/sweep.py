@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,22 +17,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from forktail import rundir
 from forktail.cli.console import Json, notes, told_clearly
 from forktail.cli.kernel import Steps
-from forktail.cli.lab import Cpus, IcountOfRun, Memory, machine_for_run, machine_of
+from forktail.cli.lab import Cpus, IcountOfRun, Memory, machine_for_run
 from forktail.cli.run import RESULTS, conclude_sweep
-from forktail.errors import BadInput
+from forktail.errors import BadInput, ForktailError
 from forktail.flavour import flavour_here
 from forktail.kernel.build import build
-from forktail.kernel.series import read_series
-from forktail.lab.accelerator import accelerator_for
+from forktail.kernel.series import no_flavour, read_series
+from forktail.lab import registry
+from forktail.lab.accelerator import accelerator_for, known_accelerator
 from forktail.lab.kernel import LabKernel, find_kernel
-from forktail.lab.machine import Machine
+from forktail.lab.machine import Machine, check_host_memory
 from forktail.lab.run import check_fits
 from forktail.lab.sweep_guests import SweepGuests
 from forktail.measure.progress import Silence
 from forktail.measure.run import measure
-from forktail.sweep.plan import LOCAL, Plan, PlannedRun, plan_sweep
+from forktail.sweep.plan import COPY_THREADS, LOCAL, Plan, PlannedRun, plan_sweep
 from forktail.sweep.sweep import open_sweep, run_sweep
-from forktail.workload import read_workload
+from forktail.workload import assigned_keys, read_workload
 
 
 class _Bar:
@@ -61,7 +63,7 @@ class _Bar:
             notes.print(f"{finished} of {total} runs are there already")
 
     def tell(self, sentence: str) -> None:
-        notes.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        _tell(sentence)
 
     def spare(self, run: PlannedRun) -> None:
         task = self._bar.tasks[self._task]
@@ -101,6 +103,63 @@ def _valid(run: Path) -> bool:
     return bool(rundir.read_json(run / rundir.SUMMARY, rundir.SUMMARY_SCHEMA)["valid"])
 
 
+def _refuse_lab_options(options: dict[str, object]) -> None:
+    """BadInput for an option of the lab's guests where there is none."""
+    given = [name for name, value in options.items() if value is not None and value != []]
+    if given:
+        raise BadInput(
+            f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for guests of the lab, and this sweep "
+            "measures this host as it is: give --lab."
+        )
+
+
+def _refuse_other_kernels(wanted: Sequence[str], local: str) -> None:
+    """BadInput where `sweep.kernels` has not this host's kernel; what else it names is not measured, and said so."""
+    if wanted and local not in wanted:
+        raise BadInput(
+            f"sweep.kernels names {', '.join(wanted)}, and this host's kernel is {local}: give --lab, boot one of "
+            "them, or --set sweep.kernels=[]."
+        )
+    others = [name for name in wanted if name != local]
+    if others:
+        _tell(f"Only this host's kernel ({local}) is measured: {', '.join(others)} of sweep.kernels would need --lab.")
+
+
+def _tell(sentence: str) -> None:
+    notes.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def _emulates(emulated: bool, machine: Machine) -> bool:
+    return emulated or machine.icount
+
+
+def _check_before_build(
+    path: Path,
+    assignments: Sequence[str],
+    flavours: Sequence[str],
+    memory: str | None,
+    cpus: int | None,
+    icount: bool | None,
+) -> None:
+    """Refuse what cannot be run, before kernels are built for it.
+
+    Raises BadInput where the guests are too small for a cell, EnvironmentLacks where this host has no memory for one.
+    """
+    faults: list[ForktailError] = []
+    # Whether KVM boots a guest is known for sure once there is a kernel to boot.
+    accelerator = known_accelerator()
+    for emulated in [True, False] if accelerator is None else [accelerator == "tcg"]:
+        machine = machine_for_run(path, partial(_emulates, emulated), memory, cpus, icount=icount)
+        try:
+            check_host_memory([machine], registry.promised_bytes())
+            for cell in plan_sweep(path, assignments, flavours, _emulates(emulated, machine)).cells:
+                check_fits(cell.workload, machine)
+            return
+        except ForktailError as fault:
+            faults.append(fault)
+    raise faults[0]
+
+
 def _in_lab(plan: Plan, kernels: dict[str, LabKernel], machine: Machine, directory: Path) -> dict[str, str]:
     for cell in plan.cells:
         check_fits(cell.workload, machine)
@@ -135,17 +194,30 @@ def sweep(
     """Run every cell of a sweep, on the kernel at hand or on the lab's, and report them side by side."""
     with told_clearly():
         wanted = flavours or read_workload(workload, assignments or []).sweep.kernels
-        if icount and not lab:
-            raise BadInput("--icount is for guests of the lab, and this host's own time passes as it does: give --lab.")
-        machine_of(memory, cpus, icount=bool(icount))  # A fault in the options is told before kernels are built.
+        if flavours and "sweep.kernels" in assigned_keys(assignments or []):
+            raise BadInput("--kernel and --set sweep.kernels both choose the kernels: give one of them.")
+        local = flavour_here()
+        if lab:
+            known = read_series().flavours
+            for name in wanted:
+                if name not in known:
+                    raise no_flavour(name)
+            _check_before_build(workload, assignments or [], wanted or known, memory, cpus, icount)
+        else:
+            no_icount = "--no-icount" if icount is False else "--icount"
+            _refuse_lab_options({"--kernel": flavours, "--memory": memory, "--cpus": cpus, no_icount: icount})
+            _refuse_other_kernels(wanted, local)
         kernels = _lab_kernels(wanted) if lab else {}
 
         def emulates(machine: Machine) -> bool:
             return any(accelerator_for(machine, kernel.image) == "tcg" for kernel in kernels.values())
 
         machine = machine_for_run(workload, emulates, memory, cpus, icount=icount)
-        local = flavour_here()
         plan = plan_sweep(workload, assignments or [], list(kernels) or [LOCAL], emulates(machine), local)
+        if COPY_THREADS in read_workload(workload, assignments or []).sweep.vary and not any(
+            cell.copy_threads for cell in plan.cells
+        ):
+            _tell(f"{COPY_THREADS} is not varied: no kernel of this sweep copies page tables after fork.")
         directory = out or RESULTS / f"{datetime.now():%Y%m%dT%H%M%S}-{plan.name}-sweep"
         open_sweep(plan, directory)
         if lab:

@@ -45,6 +45,17 @@ def _boots_under_kvm(kernel: Path) -> bool:
     return _PROOF in output + rest
 
 
+def known_accelerator() -> Accelerator | None:
+    """What guests run under as far as it is known without a kernel to try: None where KVM was not tried yet."""
+    if not Path("/dev/kvm").exists():
+        return "tcg"
+    with suppress(OSError, json.JSONDecodeError):
+        answer = json.loads((lab_cache() / "accelerator.json").read_text())
+        if answer["boot_id"] == read_text("/proc/sys/kernel/random/boot_id"):
+            return "kvm" if answer["kvm"] else "tcg"
+    return None
+
+
 def find_accelerator(kernel: Path) -> Accelerator:
     """Try KVM once per boot of the host, with `kernel`; the answer is kept."""
     if not Path("/dev/kvm").exists():
@@ -52,10 +63,9 @@ def find_accelerator(kernel: Path) -> Accelerator:
     answer_file = lab_cache() / "accelerator.json"
     boot = read_text("/proc/sys/kernel/random/boot_id")
     with locked(lab_cache() / "accelerator.lock"):
-        with suppress(OSError, json.JSONDecodeError):
-            answer = json.loads(answer_file.read_text())
-            if answer["boot_id"] == boot:
-                return "kvm" if answer["kvm"] else "tcg"
+        known = known_accelerator()
+        if known is not None:
+            return known
         began = time.monotonic()
         kvm = _boots_under_kvm(kernel)
         answer = {"boot_id": boot, "kvm": kvm, "kernel": str(kernel), "seconds": round(time.monotonic() - began, 1)}

@@ -67,13 +67,22 @@ def fits(workload: Workload, machine: Machine) -> bool:
 
 
 def check_fits(workload: Workload, machine: Machine) -> None:
-    """BadInput when the machine lacks memory or CPUs that the workload needs, before anything is booted.
+    """BadInput when the machine lacks memory, CPUs or a network that the workload needs, before anything is booted.
 
     So is told, as EnvironmentLacks, when a program that the guests have to be given is not on this host.
     """
+    _check_host(workload)
     _check_memory(workload, machine)
     _check_cpus(workload, machine)
     baggage(workload)
+
+
+def _check_host(workload: Workload) -> None:
+    if workload.load.host:
+        raise BadInput(
+            f"load.host is {workload.load.host}, but a guest of the lab reaches no other host: leave load.host empty, "
+            "or use a lab host in an inventory (docs/ansible.md)."
+        )
 
 
 def _check_memory(workload: Workload, machine: Machine) -> None:

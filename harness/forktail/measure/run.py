@@ -27,7 +27,7 @@ from forktail.measure.probe import REQUIRED, Probe
 from forktail.measure.progress import Progress
 from forktail.measure.remote_load import ask_about
 from forktail.measure.server import Server
-from forktail.workload import Workload, workload_toml
+from forktail.workload import Workload, without_effect, workload_toml
 
 _ARM_AHEAD_NS = 50_000_000
 """What attaching costs is over by then. An armed probe slows the server, so it is not armed sooner."""
@@ -289,6 +289,7 @@ def _measure_into(workload: Workload, partial: Path, progress: Progress) -> dict
         },
         "forks_seen": [asdict(fork) for fork in probe.forks],
         "truncated": timeline.truncated,
+        "without_effect": [f"{key}: {why}" for key, why in without_effect(workload).items()],
         "mechanism": mechanism_used,
         "server": {
             "engine": workload.server.engine,

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from forktail import rundir
+from forktail.errors import BadInput
 from forktail.flavour import ASYNC_FORK, DEFAULT
-from forktail.workload import Workload, assign, read_document, validate
+from forktail.workload import Workload, assign, assigned_keys, read_document, refuse_without_effect, validate
 
 LOCAL = "local"
 """The kernel of a sweep without a lab: the one at hand."""
 
 COPY_THREADS = "snapshot.copy_threads"
 """Has an effect where async-fork copies page tables after fork, and nowhere else."""
+
+_VARIED = ("server", "load", "snapshot", "run")
+"""The sections whose keys change a run."""
 
 AGAIN = " (again)"
 """Marks the arm that measures a kernel a second time: how far the two differ is the noise floor."""
@@ -136,6 +140,18 @@ def plan_sweep(
         told = ", ".join(f"{key} = {value}" for key, value in values)
         return validate(varied, f"The workload {path}" + (f" with {told}" if told else ""))
 
+    for key, choices in sweep.vary.items():
+        if key.partition(".")[0] not in _VARIED:
+            raise BadInput(
+                f"The workload {path}: sweep.vary.{key} cannot be varied. Vary keys of {', '.join(_VARIED)}."
+            )
+        twice = [choice for place, choice in enumerate(choices) if choice in choices[:place]]
+        if twice or not choices:
+            what = f"has {twice[0]!r} twice" if twice else "has no value"
+            raise BadInput(f"The workload {path}: sweep.vary.{key} {what}. Give each value once.")
+    named = [kernel for place, kernel in enumerate(kernels) if kernel in kernels[:place]]
+    if named:
+        raise BadInput(f"The kernel {named[0]} is named twice: name each once; sweep.noise_floor measures one again.")
     threads = [(COPY_THREADS, value) for value in sweep.vary.get(COPY_THREADS, [])]
     others = [[(key, value) for value in values] for key, values in sweep.vary.items() if key != COPY_THREADS]
     cells = []
@@ -149,6 +165,9 @@ def plan_sweep(
             cells += [Cell(arm, kernel, pairs, workload, flavour) for pairs, workload in chosen]
     rounds = interleave(cells, sweep.repeat + sweep.spare)
     planned = len(cells) * sweep.repeat
+    workloads = [cell.workload for cell in cells]
+    refuse_without_effect(assigned_keys(assignments), workloads)
+    refuse_without_effect(sweep.vary, workloads, "sweep.vary")
     return Plan(base.name, sweep.repeat, cells, rounds[:planned], rounds[planned:])
 
 
