@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.analysis.synthetic import RunDirectory
@@ -86,6 +87,13 @@ def test_what_is_no_sweep_is_told(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def _known(old: Any, new: Any) -> bool:
+    """Whether all that the one document says is in the other."""
+    if isinstance(old, dict):
+        return all(key in new and _known(old[key], new[key]) for key in old)
+    return bool(old == new)
+
+
 def test_the_committed_sweep_is_small_and_says_nothing_of_a_machine() -> None:
     files = [path for path in REFERENCE.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 2_000_000
@@ -96,5 +104,5 @@ def test_the_committed_sweep_is_small_and_says_nothing_of_a_machine() -> None:
     made = read_sweep(REFERENCE).document
     # A later forktail may know more of a cell, but nothing else.
     assert len(told["cells"]) == len(made["cells"])
-    assert all(cell == {key: new[key] for key in cell} for cell, new in zip(told["cells"], made["cells"], strict=True))
+    assert all(_known(cell, new) for cell, new in zip(told["cells"], made["cells"], strict=True))
     assert (told["runs"], told["emulated"]) == (made["runs"], made["emulated"])

@@ -77,7 +77,7 @@ def test_a_cell_is_the_mean_over_its_valid_runs(tmp_path: Path) -> None:
     _run(_path(tmp_path, "default", 3), 500, valid=False)
     sweep = analyse_sweep(tmp_path / "sweep")
     default, odf = sweep.cells
-    assert default["fork_us"] == {"mean": 20_000, "min": 10_000, "max": 30_000}
+    assert default["fork_us"] == {"mean": 20_000, "min": 10_000, "max": 30_000, "runs": 2, "withheld": []}
     assert (default["runs"], default["finished_runs"], default["valid_runs"]) == (3, 3, 2)
     assert odf["valid_runs"] == 0
     assert odf["snapshot.p99_us"]["mean"] is None
@@ -218,6 +218,49 @@ def test_each_fork_has_a_colour_of_its_own(three_kernels: Path) -> None:
     drawn = [bars.lines[0].get_color() for bars in left.containers]  # type: ignore[attr-defined]
     assert len(set(drawn)) == len(drawn) == 5
     assert len(right.containers) == 2
+
+
+@pytest.mark.usefixtures("plan")
+def test_a_figure_that_is_withheld_counts_in_no_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for repeat in (1, 2):
+        _run(_path(tmp_path, "default", repeat), 10)
+        _run(_path(tmp_path, "odf", repeat), 10)
+    analyse_sweep(tmp_path / "sweep")
+    of_all = [("default", 1), ("odf", 1), ("odf", 2)]
+    for kernel, repeat in of_all:
+        path = _path(tmp_path, kernel, repeat) / rundir.SUMMARY
+        summary = json.loads(path.read_text())
+        summary["queries"]["snapshot"] |= {"max_us": None, "withheld": {"max": "The generator was late by 80 ms."}}
+        path.write_text(json.dumps(summary))
+    sweep = analyse_sweep(tmp_path / "sweep")
+    default, odf = (cell["snapshot.max_us"] for cell in sweep.cells)
+    assert (default["runs"], odf["runs"]) == (1, 0)
+    assert default["mean"] == default["min"] == default["max"] is not None
+    assert odf["mean"] is None
+    assert default["withheld"] == odf["withheld"] == ["The generator was late by 80 ms."]
+    print_sweep(sweep)
+    for told in (capsys.readouterr().out, (tmp_path / "sweep" / rundir.REPORT).read_text()):
+        assert "snapshot max of default, 512 MiB, is of 1 of 2 valid runs: The generator was late by 80 ms." in told
+        assert "snapshot max of odf, 512 MiB, has none of 2 valid runs: The generator was late by 80 ms." in told
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_the_terminal_table_has_all_of_a_sweep_in_80_columns(
+    width: int, three_kernels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = analyse_sweep(three_kernels)
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_sweep(sweep)
+    lines = capsys.readouterr().out.splitlines()
+    # Sentences wrap on a terminal; a table does not.
+    table = lines[next(place for place, line in enumerate(lines) if "default" in line and "odf" in line[20:]) :]
+    assert max(len(line) for line in table if not line.startswith(("some:", "not valid", "interruptions a run"))) <= 80
+    told = "\n".join(lines)
+    for title in ("512 MiB", "valid runs", "fork", "page-table copy", "copied after fork", "normal p99", "snapshot p99",
+                  "snapshot max", "out of service", "interruptions"):  # fmt: skip
+        assert title in told
+    assert sum(line.count("1 of 1") for line in lines) == len(sweep.cells)
+    assert "…" not in told
 
 
 @pytest.mark.usefixtures("plan")

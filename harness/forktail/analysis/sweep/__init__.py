@@ -14,6 +14,7 @@ from forktail.analysis.sweep.changes import METRICS as COMPARED
 from forktail.analysis.sweep.changes import changes
 from forktail.analysis.sweep.figures import FIGURES
 from forktail.analysis.sweep.label import fork_label, settings
+from forktail.analysis.sweep.table import missing_figures
 
 __all__ = ["Sweep", "analyse_sweep"]
 
@@ -40,6 +41,8 @@ def analyse_sweep(directory: Path) -> Sweep:
         pictures,
         s=sweep.document,
         cells=sweep.cells,
+        answer=sweep.answer,
+        missing=missing_figures(sweep.cells),
         closed_loop=sweep.closed_loop_text,
         emulation=sweep.emulation_text,
         fork_label=fork_label,

@@ -10,6 +10,8 @@ from typing import Any
 
 from forktail import rundir
 from forktail.analysis.emulation import COUNTED, worth_of_times
+from forktail.analysis.sweep.answer import answer
+from forktail.analysis.sweep.contrast import contrasts
 from forktail.flavour import recorded_flavour
 
 Document = dict[str, Any]
@@ -36,6 +38,8 @@ METRICS: dict[str, tuple[str, ...]] = {
 }
 """Each metric of a cell and where a run's summary holds it. A cell has the mean of the runs' p99s and of their
 maxima, never the p99 of pooled queries (P, section 6.1)."""
+
+_NO_SPREAD: Document = {"mean": None, "min": None, "max": None}
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,16 @@ class Sweep:
         )
 
     @property
+    def answer(self) -> str:
+        """Which kernel is better at what and what cannot be told apart, in a sentence for each setting."""
+        return str(self.document.get("answer") or "")
+
+    @property
+    def contrasts(self) -> list[Document]:
+        """How the kernels differ, pair by pair (`contrast.Contrast`)."""
+        return list(self.document.get("contrasts", []))
+
+    @property
     def valid(self) -> bool:
         """Whether every cell has at least one valid run."""
         return all(cell["valid_runs"] for cell in self.cells)
@@ -104,6 +118,8 @@ def read_sweep(directory: Path) -> Sweep:
     cells = [_cell(cell, [run for run in runs if run["cell"] == cell["name"]]) for cell in plan["cells"]]
     for cell in cells:
         cell["fork_above_floor_us"] = _above_floor(cell, cells)
+    values = {cell["name"]: _values([run for run in runs if run["cell"] == cell["name"]]) for cell in cells}
+    found = [contrast.as_json() for contrast in contrasts(cells, values)]
     labs = [run["lab"] for run in runs if run["lab"]]
     accelerators = sorted({lab["accelerator"] + ", 1 instruction = 1 ns" * bool(lab.get("icount")) for lab in labs})
     return Sweep(
@@ -114,6 +130,8 @@ def read_sweep(directory: Path) -> Sweep:
             "emulated": any(lab["accelerator"] == "tcg" for lab in labs),
             "accelerators": accelerators,
             "repeat": plan["repeat"],
+            "answer": answer(cells, found),
+            "contrasts": found,
             "cells": cells,
             "runs": [{key: value for key, value in run.items() if key != "summary"} for run in runs],
         }
@@ -174,11 +192,32 @@ def measured(summary: Document, metric: str) -> float | None:
     return found
 
 
+def withheld(summary: Document, metric: str) -> str | None:
+    """Why a run's summary has no figure for a latency metric of METRICS; None where it gives no reason."""
+    *sections, last = METRICS[metric]
+    place: Any = summary
+    for key in sections:
+        place = (place or {}).get(key)
+    reasons = (place if isinstance(place, dict) else {}).get("withheld") or {}
+    reason = reasons.get(last.removesuffix("_us"))
+    return None if reason is None else str(reason)
+
+
+def _values(runs: list[Document]) -> dict[str, list[float]]:
+    """Of each metric the figure of every valid run that has it."""
+    valid = [run["summary"] for run in runs if run["valid"]]
+    found = {metric: [measured(summary, metric) for summary in valid] for metric in METRICS}
+    return {metric: [value for value in values if value is not None] for metric, values in found.items()}
+
+
 def _spread(summaries: list[Document], metric: str) -> Document:
+    """Mean, least and greatest of the runs that have the figure, how many these are, and why others have none."""
     values = [value for value in (measured(summary, metric) for summary in summaries) if value is not None]
-    if not values:
-        return {"mean": None, "min": None, "max": None}
-    return {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
+    reasons = [withheld(summary, metric) for summary in summaries if measured(summary, metric) is None]
+    spread = dict(_NO_SPREAD)
+    if values:
+        spread = {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
+    return spread | {"runs": len(values), "withheld": list(dict.fromkeys(reason for reason in reasons if reason))}
 
 
 def _above_floor(cell: Document, cells: list[Document]) -> Document:
@@ -189,8 +228,8 @@ def _above_floor(cell: Document, cells: list[Document]) -> Document:
         if other["size_bytes"] < FLOOR_BYTES and other["arm"] == cell["arm"] and _setting(other) == _setting(cell)
     ]
     if len(floors) != 1 or floors[0] is None or cell["fork_us"]["mean"] is None or cell["size_bytes"] < FLOOR_BYTES:
-        return {"mean": None, "min": None, "max": None}
-    return {key: value - floors[0] for key, value in cell["fork_us"].items()}
+        return _NO_SPREAD | {"runs": 0, "withheld": []}
+    return {**cell["fork_us"]} | {key: cell["fork_us"][key] - floors[0] for key in _NO_SPREAD}
 
 
 def _setting(cell: Document) -> Document:

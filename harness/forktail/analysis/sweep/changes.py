@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF
 from forktail.analysis.papers import read_papers
 from forktail.analysis.sweep.cells import Sweep
+from forktail.analysis.sweep.contrast import PAIRS
 from forktail.analysis.sweep.label import Cell, again, flavour, fork_label, settings
 
 METRICS = {
@@ -17,8 +17,6 @@ METRICS = {
     "interruptions": "interruptions",
 }
 """The metrics that the papers compare, in words."""
-
-_PAIRS = [(DEFAULT, ODF), (DEFAULT, ASYNC_FORK), (ODF, ASYNC_FORK)]
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,11 @@ class Change:
     paper: float | None
     source: str
     """Paper, figure and section of `paper`."""
+    low: float | None = None
+    """The ends of the interval around `here`, as shares; None where the sweep's runs give none."""
+    high: float | None = None
+    verdict: str = ""
+    """Whether the runs tell the two apart (`contrast.Contrast`); empty where they were not contrasted."""
 
 
 def changes(sweep: Sweep) -> list[Change]:
@@ -48,6 +51,7 @@ def changes(sweep: Sweep) -> list[Change]:
     """
     told = _of_papers()
     used = set()
+    seen = {(one["metric"], one["old_cell"], one["new_cell"]): one for one in sweep.contrasts}
     rows: list[tuple[tuple[int, int], Change]] = []
     for place, metric in enumerate(METRICS):
         for old in sweep.cells:
@@ -61,12 +65,16 @@ def changes(sweep: Sweep) -> list[Change]:
                 # What else the sweep varies is not what the paper's number was measured with.
                 paper, source = (None, "") if again(new) or setting else told.get(key, (None, ""))
                 used.add(key if paper is not None else None)
-                change = Change(metric, fork_label(old), fork_label(new), key[3], setting, key[4], here, paper, source)
+                contrast = seen.get((metric, old["name"], new["name"]), {})
+                ends = (_less_one(contrast.get("low")), _less_one(contrast.get("high")))
+                forks = (fork_label(old), fork_label(new))
+                verdict = str(contrast.get("verdict", ""))
+                change = Change(metric, *forks, key[3], setting, key[4], here, paper, source, *ends, verdict)
                 rows.append(((place, pair), change))
     for (metric, old_kernel, new_kernel, engine, size), (paper, source) in told.items():
         if (metric, old_kernel, new_kernel, engine, size) in used:
             continue
-        order = (list(METRICS).index(metric), _PAIRS.index((old_kernel, new_kernel)))
+        order = (list(METRICS).index(metric), PAIRS.index((old_kernel, new_kernel)))
         rows.append((order, Change(metric, old_kernel, new_kernel, engine, "", size, None, paper, source)))
     rows.sort(key=lambda row: (row[0], row[1].engine != "redis", row[1].engine, row[1].setting, row[1].size_bytes))
     return [change for _, change in rows]
@@ -79,13 +87,17 @@ def _pair(old: Cell, new: Cell) -> int | None:
     if settings(old) != settings(new):
         return None
     if again(new):
-        return len(_PAIRS) if flavour(old) == flavour(new) and old["copy_threads"] == new["copy_threads"] else None
+        return len(PAIRS) if flavour(old) == flavour(new) and old["copy_threads"] == new["copy_threads"] else None
     pair = (flavour(old), flavour(new))
-    return _PAIRS.index(pair) if pair in _PAIRS else None
+    return PAIRS.index(pair) if pair in PAIRS else None
 
 
 def _share(old: float | None, new: float | None) -> float | None:
     return None if not old or new is None else new / old - 1
+
+
+def _less_one(ratio: float | None) -> float | None:
+    return None if ratio is None else ratio - 1
 
 
 def _of_papers() -> dict[tuple[str, str, str, str, int], tuple[float, str]]:
@@ -96,7 +108,7 @@ def _of_papers() -> dict[tuple[str, str, str, str, int], tuple[float, str]]:
         for new in papers.number:
             key = (old.metric, old.kernel, new.kernel, old.engine, old.size_bytes)
             alike = all(getattr(old, name) == getattr(new, name) for name in ("paper", "metric", "engine", "size"))
-            if alike and key[1:3] in _PAIRS and old.metric in METRICS and {old.how, new.how} == {"stated"}:
+            if alike and key[1:3] in PAIRS and old.metric in METRICS and {old.how, new.how} == {"stated"}:
                 told[key] = (new.value / old.value - 1, f"{new.paper}, {new.source}")
     for change in papers.change:
         key = (change.metric, change.old, change.new, change.engine, change.size_bytes)
