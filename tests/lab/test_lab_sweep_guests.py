@@ -35,15 +35,18 @@ def test_guests_stay_while_memory_lasts(real_kernel: Path, tmp_path: Path, monke
     size = round(memory_bytes()["MemAvailable"] * 0.6) // MIB * MIB
     told: list[str] = []
     with SweepGuests(kernels, Machine(memory_bytes=size), told.append) as guests:
-        one = guests.guest("one")
-        assert guests.guest("one") is one
-        two = guests.guest("two")
-        assert (one.alive(), two.alive()) == (False, True)
+        one = guests.take("one")
+        guests.give_back(one)
+        assert guests.take("one") is one
+        guests.give_back(one)
+        two = guests.take("two")
+        assert (one.guest.alive(), two.guest.alive()) == (False, True)
         assert sum("Ending the guest of one" in sentence for sentence in told) == 1
-        two.end()
-        assert guests.guest("two") is not two
-        last = guests.guest("two")
-    assert not last.alive()
+        two.guest.end()
+        guests.give_back(two)
+        last = guests.take("two")
+        assert last is not two
+    assert not last.guest.alive()
 
 
 def test_a_run_whose_guest_hangs_is_made_in_another(
@@ -55,7 +58,9 @@ def test_a_run_whose_guest_hangs_is_made_in_another(
     run = plan_sweep(tiny, ["load.rate=200"], ["default"]).runs[0]
     told: list[str] = []
     with SweepGuests({"default": kernel}, Machine(memory_bytes=1024 * MIB), told.append) as guests:
-        hung = guests.guest("default")
+        held = guests.take("default")
+        guests.give_back(held)
+        hung = held.guest
         os.kill(hung.pid, signal.SIGSTOP)
         made = guests.measure(run, tmp_path / "run")
         assert not hung.alive()
@@ -71,16 +76,45 @@ def test_a_guest_that_counts_instructions_rests_between_its_runs(
     machine = Machine(memory_bytes=1024 * MIB, cpus=1, icount=True)
     with SweepGuests({"default": find_kernel(str(real_kernel))}, machine, lambda _: None) as guests:
         assert (guests.measure(run, tmp_path / "run") / "run.json").exists()
-        resting = guests._held["default"].guest
+        (held,) = guests._idle
+        resting = held.guest
         stopped_within_s(resting.pid, 5)
         spent = cpu_ticks(resting.pid)
         time.sleep(1)
         assert cpu_ticks(resting.pid) == spent, "an idle guest takes a core of the host"
-        awake = guests.guest("default")
-        assert awake is resting
-        assert release_in(awake) is not None
-        resting.rest()
+        awake = guests.take("default")
+        assert awake is held
+        assert release_in(awake.guest) is not None
+        guests.give_back(awake)
     assert not resting.alive()
+
+
+def test_guests_that_count_instructions_run_side_by_side(start: Start, tiny: Path, tmp_path: Path) -> None:
+    """Two runs at a time begin in the order of the plan; an interrupt ends both guests, and the sweep is resumed."""
+    if cache.find("default") is None:
+        pytest.skip("not built yet: forktail kernel build default")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("the host has one CPU")
+    out = tmp_path / "sweep"
+    settings = ["--set", "load.rate=200", "--set", "load.cpu=-1", "--set", "server.cpus=", "--set", "sweep.repeat=2"]
+    arguments = ["sweep", tiny, "--lab", "--kernel", "default", "--icount", "--memory", "1GiB", "--out", out, "--json"]
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
+    command = start(*arguments, *settings, **environment)
+
+    def under_way() -> set[str]:
+        return {path.name for path in (out / "runs").glob("*.partial")}
+
+    command.wait_for(lambda: len(under_way()) == 2, BOOT_AND_RUN_S)
+    assert under_way() == {"default-r1.partial", "default-again-r1.partial"}
+    command.process.send_signal(signal.SIGINT)
+    code, _, errors = command.finish()
+    assert code == 130, errors
+    assert command.orphans() == {}
+
+    code, output, errors = start(*arguments, *settings, **environment).finish(2 * BOOT_AND_RUN_S)
+    assert code in (0, 1), errors
+    assert [run["state"] for run in json.loads(output)["runs"]] == ["finished"] * 4
+    assert command.orphans() == {}
 
 
 def stopped_within_s(pid: int, seconds: float) -> None:

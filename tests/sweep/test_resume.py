@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sweep goes on where it stopped, survives a run that fails, and refuses another sweep's directory."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -125,6 +127,41 @@ def test_spares_end_though_none_is_valid(tmp_path: Path) -> None:
     open_sweep(plan, tmp_path / "sweep")
     run_sweep(plan, tmp_path / "sweep", make, lambda _: False, _Listener())
     assert made == ["default-r1", "default-r2", "default-r3"]
+
+
+def test_several_runs_at_a_time_begin_in_the_order_of_the_plan_and_end_with_a_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("[sweep]\nrepeat = 2\nspare = 1")
+    plan = plan_sweep(path, [], ["default", "odf"])
+    both = Barrier(2)
+    begun: list[str] = []
+
+    def make(run: PlannedRun, path: Path) -> None:
+        begun.append(run.name)
+        both.wait(10)  # No run ends before another has begun.
+        if run.name == "odf-r1":
+            raise RunFailed("The server died.")
+        _finish(run, path)
+
+    open_sweep(plan, tmp_path / "sweep")
+    with ThreadPoolExecutor(2) as threads:
+        failed = run_sweep(plan, tmp_path / "sweep", make, _valid, _Listener(), threads)
+    planned = [run.name for run in plan.runs]
+    assert failed == {"odf-r1": "The server died."}
+    assert [set(begun[place : place + 2]) for place in (0, 2, 4)] == [
+        set(planned[place : place + 2]) for place in (0, 2, 4)
+    ]
+
+    begun.clear()
+
+    def refuse(run: PlannedRun, _: Path) -> None:
+        begun.append(run.name)
+        raise BadInput("The workload is at fault.")
+
+    open_sweep(plan, tmp_path / "sweep")
+    with ThreadPoolExecutor(1) as threads, pytest.raises(BadInput, match="at fault"):
+        run_sweep(plan, tmp_path / "sweep", refuse, _valid, _Listener(), threads)
+    assert begun == ["odf-r1"]
 
 
 def test_another_plan_is_refused(plan: Plan, tmp_path: Path) -> None:

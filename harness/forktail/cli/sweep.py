@@ -6,9 +6,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from threading import Lock
+from time import monotonic
 from typing import Annotated
 
 import typer
@@ -25,10 +29,11 @@ from forktail.kernel.build import build
 from forktail.kernel.series import no_flavour, read_series
 from forktail.lab import registry
 from forktail.lab.accelerator import accelerator_for, known_accelerator
+from forktail.lab.boot import prepare
 from forktail.lab.kernel import LabKernel, find_kernel
 from forktail.lab.machine import Machine, check_host_memory
 from forktail.lab.run import check_fits
-from forktail.lab.sweep_guests import SweepGuests
+from forktail.lab.sweep_guests import SweepGuests, side_by_side
 from forktail.measure.progress import Silence
 from forktail.measure.run import measure
 from forktail.sweep.plan import COPY_THREADS, LOCAL, Plan, PlannedRun, plan_sweep
@@ -37,7 +42,7 @@ from forktail.workload import assigned_keys, read_workload
 
 
 class _Bar:
-    """One bar over all runs, with the run under way beside it; a line a run where there is no terminal."""
+    """One bar over all runs, with those under way beside it; a line a run where there is no terminal."""
 
     def __init__(self) -> None:
         self._bar = Progress(
@@ -45,10 +50,15 @@ class _Bar:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
             console=notes,
             disable=not notes.is_terminal,
         )
-        self._task = self._bar.add_task("sweep")
+        self._task = self._bar.add_task("sweep", left="")
+        self._under_way: list[str] = []
+        self._began = monotonic()
+        self._made = 0
+        self._lock = Lock()
 
     def __enter__(self) -> _Bar:
         self._bar.start()
@@ -71,14 +81,29 @@ class _Bar:
         self.tell(f"{run.name} is made too, for a run of {run.cell.name} that is not valid")
 
     def run(self, run: PlannedRun) -> None:
-        self._bar.update(self._task, description=run.name)
+        with self._lock:
+            self._under_way.append(run.name)
+            self._bar.update(self._task, description=", ".join(self._under_way))
         if not notes.is_terminal:
             notes.print(f"{run.name} ...")
 
     def end_run(self, run: PlannedRun, fault: str | None) -> None:
-        self._bar.advance(self._task)
+        with self._lock:
+            self._under_way.remove(run.name)
+            self._made += 1
+            self._bar.advance(self._task)
+            task = self._bar.tasks[self._task]
+            runs_left = (task.total or 0) - task.completed
+            left = _left((monotonic() - self._began) / self._made * runs_left) if runs_left else ""
+            self._bar.update(self._task, description=", ".join(self._under_way) or "sweep", left=left)
+        if not notes.is_terminal:
+            self.tell(f"{task.completed:.0f} of {task.total:.0f} runs are made{left and f', {left}'}")
         if fault:
             notes.print(f"{run.name} failed: {fault}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _left(seconds: float) -> str:
+    return f"about {max(1, round(seconds / 60))} min left"
 
 
 def _lab_kernels(wanted: Sequence[str]) -> dict[str, LabKernel]:
@@ -163,8 +188,17 @@ def _check_before_build(
 def _in_lab(plan: Plan, kernels: dict[str, LabKernel], machine: Machine, directory: Path) -> dict[str, str]:
     for cell in plan.cells:
         check_fits(cell.workload, machine)
-    with _Bar() as bar, SweepGuests(kernels, machine, bar.tell) as guests:
-        return run_sweep(plan, directory, guests.measure, _valid, bar)
+    places = side_by_side(machine)
+    with _Bar() as bar, ExitStack() as stack:
+        if places == 1:
+            guests = stack.enter_context(SweepGuests(kernels, machine, bar.tell))
+            return run_sweep(plan, directory, guests.measure, _valid, bar)
+        prepare(next(iter(kernels.values())), machine, bar.tell)  # An interrupt must be able to end it.
+        bar.tell(f"Guests that count instructions: {places} side by side.")
+        # Threads end after their guests: the host's kernel would end a guest with the thread that started it.
+        threads = stack.enter_context(ThreadPoolExecutor(places))
+        guests = stack.enter_context(SweepGuests(kernels, machine, bar.tell))
+        return run_sweep(plan, directory, guests.measure, _valid, bar, threads)
 
 
 def _on_this_host(plan: Plan, directory: Path) -> dict[str, str]:

@@ -76,11 +76,21 @@ def _make_ready(guest: Guest, guests: int) -> None:
 
 
 @contextmanager
-def guest_for_one_command(kernel: LabKernel, machine: Machine, tell: Tell) -> Iterator[Guest]:
-    """A guest that ends with the context, and with this process however that ends."""
+def guest_for_one_command(
+    kernel: LabKernel, machine: Machine, tell: Tell, on_start: Callable[[Guest], object] = lambda _: None
+) -> Iterator[Guest]:
+    """A guest that ends with the context, and with the thread that entered it however that ends.
+
+    `on_start` is given the guest as soon as its process is there, before it has booted.
+    """
     check_host_memory([machine], registry.promised_bytes())
     ground = prepare(kernel, machine, tell)
     with ExitStack() as stack:
+
+        def started(guest: Guest) -> None:
+            stack.callback(guest.end)
+            on_start(guest)
+
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="forktail-lab-"))
         tell(f"Booting {kernel.release} ({accelerator_name(ground.accelerator, machine)}) ...")
         guest = start_guest(
@@ -90,7 +100,7 @@ def guest_for_one_command(kernel: LabKernel, machine: Machine, tell: Tell) -> It
             ground.image,
             Path(directory) / "console",
             dies_with_us=True,
-            on_start=lambda started: stack.callback(started.end),
+            on_start=started,
         )
         _make_ready(guest, guests=1)
         yield guest

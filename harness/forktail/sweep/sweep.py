@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a sweep, one after the other; what is finished is not run again."""
+"""The runs of a sweep, one after the other or several at a time; what is finished is not run again."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, as_completed
 from pathlib import Path
 from typing import Protocol
 
@@ -56,16 +56,25 @@ def finished(directory: Path, run: PlannedRun) -> bool:
     return (directory / rundir.RUNS / run.name / rundir.MANIFEST).exists()
 
 
-def run_sweep(plan: Plan, directory: Path, measure: Measure, judge: Judge, progress: SweepProgress) -> dict[str, str]:
+def run_sweep(
+    plan: Plan,
+    directory: Path,
+    measure: Measure,
+    judge: Judge,
+    progress: SweepProgress,
+    threads: Executor | None = None,
+) -> dict[str, str]:
     """Make every run of the plan that is not there yet, then what spares its cells need; returns why runs failed.
 
-    A run that fails does not end the sweep: the others are worth having, and the next call tries it again. One that is
-    not valid stays, and is told with the rest.
+    Runs begin in the order of the plan: one after the other, or as many at a time as `threads` has. A run that fails
+    does not end the sweep: the others are worth having, and the next call tries it again. One that is not valid stays,
+    and is reported with the rest. Where the call ends early no further run begins; the caller ends those under way.
     """
     missing = [run for run in plan.runs if not finished(directory, run)]
     progress.begin(len(plan.runs), len(plan.runs) - len(missing))
     failed: dict[str, str] = {}
-    for run in itertools.chain(missing, _spares(plan, directory, judge, progress)):
+
+    def make(run: PlannedRun) -> None:
         progress.run(run)
         try:
             measure(run, directory / rundir.RUNS / run.name)
@@ -74,22 +83,44 @@ def run_sweep(plan: Plan, directory: Path, measure: Measure, judge: Judge, progr
         except ForktailError as fault:
             failed[run.name] = str(fault)
         progress.end_run(run, failed.get(run.name))
+
+    _make_all(missing, make, threads)
+    while spares := [run for run in _spares(plan, directory, judge) if run.name not in failed]:
+        for spare in spares:
+            progress.spare(spare)
+        _make_all(spares, make, threads)
     return failed
 
 
-def _spares(plan: Plan, directory: Path, judge: Judge, progress: SweepProgress) -> Iterator[PlannedRun]:
-    """The spare runs that are needed, each asked for when all before it were made."""
-    for spare in plan.spares:
-        if not finished(directory, spare) and _lacks(spare.cell, plan, directory, judge):
-            progress.spare(spare)
-            yield spare
+def _make_all(runs: Sequence[PlannedRun], make: Callable[[PlannedRun], None], threads: Executor | None) -> None:
+    if threads is None:
+        for run in runs:
+            make(run)
+        return
+    made = [threads.submit(make, run) for run in runs]
+    try:
+        for future in as_completed(made):
+            future.result()
+    finally:
+        for future in made:
+            future.cancel()
 
 
-def _lacks(cell: Cell, plan: Plan, directory: Path, judge: Judge) -> bool:
-    """Whether more of the cell's planned runs are not valid than it has valid spares."""
+def _spares(plan: Plan, directory: Path, judge: Judge) -> list[PlannedRun]:
+    """The next spare runs that are needed: for each cell as many as it lacks valid runs."""
+    needed = []
+    for cell in plan.cells:
+        left = [spare for spare in plan.spares if spare.cell == cell and not finished(directory, spare)]
+        if left:
+            needed += left[: _lacks(cell, plan, directory, judge)]
+    return [spare for spare in plan.spares if spare in needed]
+
+
+def _lacks(cell: Cell, plan: Plan, directory: Path, judge: Judge) -> int:
+    """How many more of the cell's planned runs are not valid than it has valid spares."""
 
     def valid(runs: list[PlannedRun]) -> list[bool]:
         made = [run for run in runs if run.cell == cell and finished(directory, run)]
         return [judge(directory / rundir.RUNS / run.name) for run in made]
 
-    return valid(plan.runs).count(False) > valid(plan.spares).count(True)
+    return max(0, valid(plan.runs).count(False) - valid(plan.spares).count(True))
