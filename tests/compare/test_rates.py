@@ -22,22 +22,23 @@ NOISE, DRIFT = 0.08, 0.15
 SLOWER: Values = {"snapshot.p99_us": 0.2}
 
 
-def _side(directory: Path, own: Measure, drift: Floats, began: datetime) -> Path:
+def _side(directory: Path, own: Measure, drift: Floats, began: datetime, runs: int) -> Path:
     def measure(run: PlannedRun) -> Values:
         return {metric: value * float(drift[run.repeat - 1]) for metric, value in own(run).items()}
 
-    return sweep(directory, measure, began=began, apart=timedelta(seconds=80))
+    workload = f"[sweep]\nrepeat = {runs}\nnoise_floor = false"
+    return sweep(directory, measure, workload=workload, began=began, apart=timedelta(seconds=80))
 
 
-def _verdicts(directory: Path, shift: Values, *, in_turn: bool) -> Counter[Verdict]:
-    """The verdicts on pairs of sweeps of ten runs each; in turn, both share a drift from round to round."""
+def _verdicts(directory: Path, shift: Values, *, in_turn: bool, runs: int = 10) -> Counter[Verdict]:
+    """The verdicts on pairs of sweeps of so many runs each; in turn, both share a drift from round to round."""
     # The one generator whose numbers numpy never changes.
     generator = np.random.RandomState(20_260_131)
     found: Counter[Verdict] = Counter()
     for _ in range(HISTORIES):
         drift = np.exp(DRIFT * generator.standard_normal(10)) if in_turn else np.ones(10)
         sides = [
-            _side(directory / name, noisy(generator, NOISE, shifted), drift, began)
+            _side(directory / name, noisy(generator, NOISE, shifted), drift, began, runs)
             for name, shifted, began in (
                 ("base", {}, BEGAN),
                 ("new", shift, BEGAN + (timedelta(seconds=40) if in_turn else timedelta(days=1))),
@@ -58,6 +59,12 @@ def test_of_a_hundred_equal_pairs_one_at_most_is_a_false_alarm(tmp_path: Path, i
     assert found[Verdict.INFRASTRUCTURE] == 0
     # A gate that never says anything raises no false alarm either.
     assert found[Verdict.PASS] >= 80, found
+
+
+def test_three_runs_a_side_raise_no_more_false_alarms(tmp_path: Path) -> None:
+    found = _verdicts(tmp_path, {}, in_turn=False, runs=3)
+    assert found[Verdict.REGRESS] <= 1, found
+    assert found[Verdict.INFRASTRUCTURE] == 0
 
 
 @pytest.mark.parametrize("in_turn", [True, False], ids=["in turn", "one after the other"])

@@ -52,6 +52,8 @@ class _Cell:
     """The metrics that are judged."""
     shown: list[str] | None = None
     """Those that are shown only."""
+    more_runs: int = 0
+    """How many more runs of each side must be made before anything is judged."""
 
 
 def compare_sides(base: Side, new: Side, thresholds: Thresholds, kernels: tuple[str, str] | None = None) -> Comparison:
@@ -63,7 +65,7 @@ def compare_sides(base: Side, new: Side, thresholds: Thresholds, kernels: tuple[
     judged = {
         id(cell): _sample(cell.pairing, cell.judged, thresholds)
         for cell in cells
-        if cell.pairing and cell.judged and not cell.failures
+        if cell.pairing and cell.judged and not cell.failures and not cell.more_runs
     }
     level: float | None = None
     found: dict[int, list[Change]] = {}
@@ -113,13 +115,9 @@ def _cell(one: Match, thresholds: Thresholds) -> _Cell:
     failures += _of_several(base, "BASE", thresholds) + _of_several(new, "NEW", thresholds)
     failures += _unlike(base, new, thresholds)
     runs = pairing(base, new)
-    fewest = thresholds.runs.fewest
-    if not failures and runs.paired and len(runs.base) < fewest:
-        failures.append(
-            f"Only {len(runs.base)} runs of BASE were made in turn with a valid one of NEW, and {fewest} are needed."
-        )
+    more_runs = max(0, thresholds.runs.fewest - min(len(runs.base), len(runs.new)))
     if min(len(runs.base), len(runs.new)) < _FEWEST_TO_SAY:
-        return _Cell(one, failures)
+        return _Cell(one, failures, more_runs=more_runs)
     judged, shown = [], []
     for name, metric in thresholds.metrics.items():
         values = [run.values[name] for run in (*runs.base, *runs.new)]
@@ -134,7 +132,7 @@ def _cell(one: Match, thresholds: Thresholds) -> _Cell:
             shown.append(name)
     if not failures and not any(thresholds.metrics[name].judged for name in (*judged, *shown)):
         failures.append("None of the judged metrics was measured.")
-    return _Cell(one, failures, runs, judged, shown)
+    return _Cell(one, failures, runs, judged, shown, more_runs)
 
 
 def _absent(one: Match) -> str:
@@ -154,11 +152,6 @@ def _lost(cell: SideCell, role: str, thresholds: Thresholds) -> list[str]:
     found = []
     if len(cell.lost) > thresholds.runs.lost:
         found.append(f"{role} lacks {_count(len(cell.lost), 'run')}: {'; '.join(cell.lost)}.")
-    if len(cell.runs) < thresholds.runs.fewest:
-        found.append(
-            f"{role} has {_count(len(cell.runs), 'valid run')}, and {thresholds.runs.fewest} are needed: sweep with "
-            "--set sweep.repeat=10."
-        )
     return found
 
 
@@ -251,10 +244,22 @@ def _document(
         "values": cell.match.either.planned["values"],
         "paired": cell.pairing.paired if cell.pairing else None,
         "runs": [len(cell.pairing.base), len(cell.pairing.new)] if cell.pairing else [0, 0],
-        "verdict": str(Verdict.INFRASTRUCTURE if cell.failures else verdict),
+        "verdict": str(
+            Verdict.INFRASTRUCTURE if cell.failures else Verdict.INCONCLUSIVE if cell.more_runs else verdict
+        ),
+        "more_runs": _more_runs(cell, metrics),
         "failures": cell.failures,
         "metrics": metrics,
     }
+
+
+def _more_runs(cell: _Cell, metrics: Sequence[Document]) -> int | None:
+    """About how many more runs of each side would end in a verdict; None where there is one, or none can be had."""
+    if cell.failures:
+        return None
+    runs = min(len(cell.pairing.base), len(cell.pairing.new)) if cell.pairing else 0
+    wanted = [metric["runs_wanted"] - runs for metric in metrics if metric["runs_wanted"]]
+    return max([cell.more_runs, *wanted]) or None
 
 
 def _across(one: Match) -> str:
@@ -310,6 +315,12 @@ def _metric(cell: _Cell, name: str, metric: Metric, change: Change | None, floor
         return found
     if cell.failures:
         return found | {"verdict": str(Verdict.INFRASTRUCTURE), "reason": "not judged"}
+    if cell.more_runs:
+        return found | {
+            "verdict": str(Verdict.INCONCLUSIVE),
+            "reason": "the runs are too few to be judged",
+            "runs_wanted": min(len(one), len(other)) + cell.more_runs,
+        }
     if change is None:
         if not any(one) and not any(other):
             return found | {"verdict": str(Verdict.PASS), "reason": "none on either side"}

@@ -62,7 +62,8 @@ def print_comparison(comparison: Comparison) -> None:
 def markdown(comparison: Comparison) -> str:
     """The comparison as Markdown, with pipe tables as GitHub renders them."""
     document = comparison.document
-    lines = [f"## {comparison.verdict}", "", *(f"{_escaped(sentence)}  " for sentence in _sides(document)), ""]
+    more = "".join(part for part in _headline(comparison) if isinstance(part, str) and part.startswith(": "))
+    lines = [f"## {comparison.verdict}{more}", "", *(f"{_escaped(sentence)}  " for sentence in _sides(document)), ""]
     lines += [f"- **failure**: {_escaped(failure)}" for failure in document["failures"]]
     lines += [f"- warning: {_escaped(warning)}" for warning in document["warnings"]]
     for cell in document["cells"]:
@@ -80,6 +81,9 @@ def _headline(comparison: Comparison) -> Iterator[str | tuple[str, str]]:
     counts = [cell["verdict"] for cell in comparison.document["cells"]]
     told = [f"{counts.count(verdict)} {verdict}" for verdict in reversed(Verdict) if verdict in counts]
     yield f" ({', '.join(told)})" if len(counts) > 1 else ""
+    more = [cell["more_runs"] for cell in comparison.document["cells"] if cell["more_runs"]]
+    if comparison.verdict == Verdict.INCONCLUSIVE and more:
+        yield f": about {count_text(max(more))} more {'run' if max(more) == 1 else 'runs'} of each side"
 
 
 def _sides(document: Document) -> Iterator[str]:
@@ -132,7 +136,7 @@ def _texts(metric: Document) -> list[str]:
 
 def _reason(metric: Document) -> str:
     wanted = metric["runs_wanted"]
-    return (metric["reason"] or "") + (f"; about {count_text(wanted)} runs a side would tell" if wanted else "")
+    return (metric["reason"] or "") + (f"; about {count_text(wanted)} runs of each side are needed" if wanted else "")
 
 
 def _cells(metric: Document) -> list[str]:

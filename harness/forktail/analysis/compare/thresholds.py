@@ -37,7 +37,7 @@ class Metric(_Section):
 class Runs(_Section):
     """How many runs a cell must have on each side, and how many of those planned it may lack."""
 
-    fewest: int = Field(default=5, ge=3, le=1000)
+    fewest: int = Field(default=3, ge=3, le=1000)
     lost: int = Field(default=0, ge=0, le=1000)
 
 
