@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from forktail.analysis.attribute import PARTS
 from forktail.analysis.classify import AMBIGUOUS, ARMED, CLASSES, NORMAL, SNAPSHOT, WARMUP
 from forktail.analysis.closedload import ClosedLoad
+from forktail.analysis.episode import slow_until
 from forktail.analysis.mechanism import DEFAULT, fork_text, mechanism_name, terms
 from forktail.analysis.quantity import count_text, size_text, time_text
 from forktail.analysis.querylog import OK
@@ -252,7 +253,9 @@ def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
     queries = result.run.queries
     flight = fork.flight if fork.flight and fork.flight.child else None
     around = max(fork.fork_ns, flight.duration_ns if flight else 0, 500_000)
-    begin, end = fork.start_ns - around, fork.fork_end_ns + 3 * around
+    until = _slow_until(result, fork, around)
+    around = max(around, (until - fork.start_ns) // 8)
+    begin, end = fork.start_ns - around, max(fork.fork_end_ns + 3 * around, until + around)
     rows = np.arange(*np.searchsorted(queries.intended_ns, [begin, end]))
     rows = rows[queries.status[rows] == OK]
     if len(rows) > _ZOOM_DOTS:
@@ -284,6 +287,16 @@ def _zoom(axes: Axes, result: Result, fork: Snapshot) -> None:
     )
 
 
+def _slow_until(result: Result, fork: Snapshot, least_ns: int) -> int:
+    """When the last query of the slow episode after the fork arrived, ns."""
+    queries = result.run.queries
+    ok = queries.status == OK
+    normal = result.sorted_ns[NORMAL]
+    usual = int(normal[rank(len(normal), "99") - 1]) if len(normal) else 0
+    arrivals, latencies = queries.intended_ns[ok], queries.latency_ns[ok]
+    return slow_until(arrivals, latencies, fork.start_ns, fork.end_ns, usual, least_ns)
+
+
 @styled
 def percentile_curves(result: Result) -> Figure:
     """Latency by percentile of both classes; every tenfold step to the right is one more nine."""
@@ -310,7 +323,7 @@ def percentile_curves(result: Result) -> Figure:
             color=COLOURS[name],
             lw=1.8,
             drawstyle="steps-post",
-            label=f"{CLASSES[name]} ({count_text(count)} queries)",
+            label=f"{CLASSES[name]} ({_queries(count)})",
         )
         axes.plot(count, latencies[-1], "o", color=COLOURS[name], ms=5)
         slowest = result.lag_effects[name]["max"]
@@ -452,7 +465,7 @@ def attribution_bars(result: Result) -> Figure:
         axes.text(
             101,
             float(place),
-            f"mean {mean}\n{count_text(int(tail.queries[index]))} queries",
+            f"mean {mean}\n{_queries(int(tail.queries[index]))}",
             va="center",
             fontsize=8,
         )
@@ -462,6 +475,10 @@ def attribution_bars(result: Result) -> Figure:
     axes.set_xlabel("share of the latency of snapshot queries in the band, %")
     figure.legend(handles=legend, loc="outside lower center", ncols=4)
     return figure
+
+
+def _queries(count: int) -> str:
+    return f"{count_text(count)} {'query' if count == 1 else 'queries'}"
 
 
 def _remainder(percent: str) -> str:

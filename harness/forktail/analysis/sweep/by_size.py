@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF
 from forktail.analysis.papers import GIB, Number, read_papers
@@ -31,6 +32,11 @@ _DODGE = 0.07
 """How far apart points of one size stand, the distance between two sizes being 1."""
 _LINE = 0.048
 """The least distance between two lines of text, as a share of the axis."""
+_SHIFT = 0.035
+"""How far above or below its point a text stands where a line goes through it, as a share of the axis."""
+_ROOMY = 4
+"""Up to so many sizes there is room outside the outermost ones."""
+LEFT, RIGHT = "left", "right"
 _TEXTS = 18
 """More points than these are not told in numbers: the texts would be in each other's way."""
 _PAPER_SIZES = [2**power * GIB for power in range(7)]
@@ -47,14 +53,27 @@ Series = dict[str, list[Cell]]
 Legend = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Text:
+    """What stands beside a point."""
+
+    size: int
+    value: float
+    text: str
+    colour: str
+    side: str
+    """LEFT or RIGHT of all points of its size; within a line, the side on which there is room above it."""
+    within: bool = False
+    """Whether a line leaves the point to both sides."""
+
+
 @dataclass
 class _Panel:
     """One panel: sizes at even distances, as the papers draw them, and what is told beside its points."""
 
     axes: Axes
     sizes: list[int]
-    texts: list[tuple[int, float, str, str]] = field(default_factory=list)
-    """Size, value, text and colour."""
+    texts: list[_Text] = field(default_factory=list)
     spread: float = 0
     """How far the outermost points of a size are from its place."""
 
@@ -63,33 +82,39 @@ class _Panel:
 
     def finish(self) -> None:
         self.axes.set_xticks(range(len(self.sizes)), [size_text(size) for size in self.sizes])
-        margin = 0.5 if len(self.sizes) > 1 else 1
+        # Outside the ends of a line there must be room for a text.
+        margin = 0.75 if 1 < len(self.sizes) <= _ROOMY else 0.5 if len(self.sizes) > 1 else 1
         self.axes.set_xlim(-margin, len(self.sizes) - 1 + margin)
         self.axes.grid(visible=False, axis="x")
         self.axes.set_xlabel("data")
         log_times(self.axes)
 
     def tell(self) -> None:
-        """Put each text beside its point, and so far up that it does not lie on the one below."""
+        """Put each text beside its point and clear of its line, and so far up that it does not lie on the one below."""
         low, high = (log10(bound) for bound in self.axes.get_ylim())
         for size in self.sizes:
-            floor = 0.0
-            for _, value, text, colour in sorted(entry for entry in self.texts if entry[0] == size):
-                lines = text.count("\n") + 1
-                middle = max((log10(value) - low) / (high - low), floor + lines * _LINE / 2)
-                floor = middle + lines * _LINE / 2
-                left = len(self.sizes) > 1 and size == self.sizes[-1]
+            floors = {LEFT: 0.0, RIGHT: 0.0}
+            told = sorted((one for one in self.texts if one.size == size), key=lambda one: one.value)
+            for text in told:
+                half = (text.text.count("\n") + 1) * _LINE / 2
+                # Other lines are above and below: the highest text goes above its line, the others below theirs.
+                highest = text is told[-1]
+                side = text.side if highest or not text.within else LEFT if text.side == RIGHT else RIGHT
+                shift = 0.0 if not text.within else _SHIFT if highest else -_SHIFT
+                middle = max((log10(text.value) - low) / (high - low) + shift, floors[side] + half)
+                floors[side] = middle + half
+                left = side == LEFT
                 self.axes.annotate(
-                    text,
+                    text.text,
                     (self.at(size, -self.spread if left else self.spread), middle),
                     xycoords=self.axes.get_xaxis_transform(),
-                    xytext=(-11 if left else 11, 0),
+                    xytext=(-9 if left else 9, 0),
                     textcoords="offset points",
                     ha="right" if left else "left",
                     va="center",
                     fontsize=8,
-                    color=colour,
-                    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+                    color=text.colour,
+                    path_effects=[withStroke(linewidth=3, foreground="white")],
                 )
 
 
@@ -293,9 +318,19 @@ def _lines(
         if told:
             texts = [time_text(mean * 1000) + more(cell) for mean, cell in zip(means, measured, strict=True)]
             sizes = [int(cell["size_bytes"]) for cell in measured]
-            panel.texts += [(size, mean, text, colour) for size, mean, text in zip(sizes, means, texts, strict=True)]
+            for at, (size, mean, text) in enumerate(zip(sizes, means, texts, strict=True)):
+                panel.texts.append(_Text(size, mean, text, colour, *_clear_of_line(means, at)))
         entries[name] = Line2D([], [], color=colour, marker=marker)
     return entries
+
+
+def _clear_of_line(means: Sequence[float], at: int) -> tuple[str, bool]:
+    """The side of the text of a point: outside the ends of its line, else where there is room above it."""
+    if at == len(means) - 1:
+        return RIGHT, False
+    if at == 0:
+        return LEFT, False
+    return LEFT if means[at + 1] >= means[at - 1] else RIGHT, True
 
 
 def _copying(cell: Cell) -> str:
@@ -323,7 +358,8 @@ def _quote(panel: _Panel, numbers: Sequence[Number], more: Callable[[Number], st
         )
         engine = "" if number.engine == "redis" else f", {number.engine}"
         text = _BOUNDS[number.how] + time_text(number.value * 1000) + engine + more(number)
-        panel.texts.append((number.size_bytes, number.value, text, colour))
+        side = LEFT if len(panel.sizes) > 1 and number.size_bytes == panel.sizes[-1] else RIGHT
+        panel.texts.append(_Text(number.size_bytes, number.value, text, colour, side))
 
 
 def _finished(figure: Figure, sweep: Sweep, own: _Panel, paper: _Panel, label: str, entries: Legend) -> Figure:

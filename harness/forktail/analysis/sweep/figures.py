@@ -9,6 +9,7 @@ from itertools import cycle
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from forktail.analysis.quantity import count_text, time_text
 from forktail.analysis.style import say, styled, titled
@@ -55,6 +56,7 @@ def _spreads(axes: Axes, sweep: Sweep, metric: str, label: str, text: Callable[[
                 textcoords="offset points",
                 ha="center",
                 fontsize=8,
+                path_effects=[withStroke(linewidth=3, foreground="white")],
             )
     axes.set_xticks(range(len(groups)), [_narrow(group) for group in groups])
     axes.set_xlim(-0.5, len(groups) - 0.5)
