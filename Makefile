@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# `make sweep` and `make test` are all that a newcomer needs: both install what is missing first.
+# `make sweep` and `make test` are all that a newcomer needs: both install what is missing first. A sweep measures this
+# kernel as soon as that can be done, and only then installs and builds what the lab needs.
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
@@ -8,14 +9,19 @@ MAKEFLAGS += --no-builtin-rules
 VENV := .venv
 BIN := $(VENV)/bin
 WORKLOAD ?= workloads/quick.toml
+# The first result of a sweep: the same workload, with an earlier snapshot and less of what is normal.
+FIRST ?= --set snapshot.at=3s --set run.duration=8s
+SWEEP ?= workloads/lab/papers.toml
+MACHINE ?= --icount --cpus 4 --memory 2GiB
 
-# Debian packages: the compilers and libraries of the native parts, Python's venv, the server under test; what builds
-# kernels and boots them.
-PACKAGES := build-essential clang llvm clang-format cmake ninja-build pkg-config bpftool \
-	libbpf-dev libelf-dev zlib1g-dev libclang-rt-14-dev \
-	python3-venv redis-server redis-tools fonts-dejavu-core git \
-	flex bison bc libssl-dev dwarves ccache kmod cpio rsync xz-utils fakeroot linux-source-6.1 linux-config-6.1 \
-	qemu-system-x86 mmdebstrap e2fsprogs openssh-client busybox-static
+# Debian packages: the compilers and libraries of the native parts, Python's venv, the server under test.
+RUN_PACKAGES := build-essential clang llvm cmake ninja-build pkg-config bpftool \
+	libbpf-dev libelf-dev zlib1g-dev python3-venv redis-server redis-tools fonts-dejavu-core
+
+# What builds kernels and boots them; what checks style and memory.
+PACKAGES := flex bison bc libssl-dev dwarves ccache kmod cpio rsync xz-utils fakeroot linux-source-6.1 linux-config-6.1 \
+	qemu-system-x86 mmdebstrap e2fsprogs openssh-client busybox-static \
+	clang-format libclang-rt-14-dev git
 
 NATIVE := CMakeLists.txt $(shell find harness/loadgen bpf -type f)
 
@@ -25,10 +31,14 @@ MODULES := $(shell find harness/forktail -type d -not -name __pycache__)
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 - /p' Makefile
 
-sweep: setup ## build the kernels, sweep the quick workload over them in the lab, print the report and where it lies
-	$(BIN)/forktail sweep --lab $(WORKLOAD)
+sweep: $(VENV)/runs ## measure this kernel first, then build the others and compare all of them in the lab
+	@echo "First this host's own kernel, in half a minute; the other kernels follow."
+	@$(BIN)/forktail run $(WORKLOAD) $(FIRST) || { code=$$?; [ $$code != 130 ] || exit $$code; \
+		echo "This result is not a valid one; what follows does not depend on it."; }
+	@$(MAKE) --no-print-directory $(VENV)/packages
+	$(BIN)/forktail sweep --lab $(MACHINE) $(SWEEP)
 
-quick: setup ## run the quick workload on this kernel and print where its report lies
+quick: $(VENV)/runs ## run the quick workload on this kernel and print where its report lies
 	$(BIN)/forktail run $(WORKLOAD)
 
 test: setup ansible lint ## run every check and test
@@ -89,6 +99,8 @@ MEASURE := playbooks/roles/forktail_measure/files
 lock: setup ## write the locked requirements anew
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --all-extras $(LOCK) --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra analysis --extra build $(filter-out --upgrade,$(LOCK)) \
+		--constraint requirements.lock --output-file requirements-run.lock
 	$(BIN)/uv pip compile playbooks/requirements.in $(LOCK) --output-file playbooks/requirements.lock
 	@# What Ansible installs on hosts: the same versions, without markers, for pip reads these as of the Python it runs on.
 	$(BIN)/uv pip compile pyproject.toml $(MEASURE)/requirements.in $(filter-out --universal --python-version 3.11 \
@@ -98,24 +110,41 @@ lock: setup ## write the locked requirements anew
 clean: ## remove what was built (results stay)
 	rm -rf build $(VENV)
 
-$(VENV)/packages: Makefile harness/debian/newer-qemu
+# Of Debian packages those that are missing, which only root can install.
+define install
 	@mkdir -p $(VENV)
-	@missing=$$(for package in $(PACKAGES); do \
+	@missing=$$(for package in $(1); do \
 		dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || echo $$package; done); \
 	if [ -n "$$missing" ]; then \
 		[ "$$(id -u)" = 0 ] || { echo "Debian packages are missing; as root: apt-get install" $$missing; exit 3; }; \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
+endef
+
+$(VENV)/run-packages: Makefile
+	$(call install,$(RUN_PACKAGES))
+	@touch $@
+
+$(VENV)/packages: Makefile harness/debian/newer-qemu $(VENV)/run-packages
+	$(call install,$(PACKAGES))
 	@[ "$$(id -u)" != 0 ] || harness/debian/newer-qemu
 	@touch $@
 
-$(VENV)/requirements: requirements.lock $(VENV)/packages
+$(VENV)/run-requirements: requirements-run.lock $(VENV)/run-packages
 	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements-run.lock
+	@touch $@
+
+$(VENV)/requirements: requirements.lock $(VENV)/packages $(VENV)/run-requirements
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
 	@touch $@
 
-$(VENV)/installed: $(VENV)/requirements pyproject.toml $(NATIVE) $(MODULES)
+# All that a run on this host and its report need.
+$(VENV)/runs: $(VENV)/run-requirements pyproject.toml $(NATIVE) $(MODULES)
 	$(BIN)/pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/installed: $(VENV)/runs $(VENV)/requirements
 	@touch $@
 
 $(VENV)/ansible/installed: playbooks/requirements.lock $(VENV)/installed

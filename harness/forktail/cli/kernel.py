@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import typer
@@ -23,6 +24,15 @@ from forktail.kernel.series import read_series
 app = new_app("Build the kernels under comparison from one source and one patch series, and keep them.")
 
 _PLAIN_STEPS = 500
+_ENOUGH = 0.02
+"""The share of a step that must be done before the rest can be estimated."""
+
+
+def time_left(seconds: float, done: float, total: float | None) -> str:
+    """How long the rest takes if it goes on as before; empty where too little is done to say, or nothing is left."""
+    if not total or done >= total or done < total * _ENOUGH:
+        return ""
+    return f"about {max(1, round(seconds / done * (total - done) / 60))} min left"
 
 
 class Steps:
@@ -31,11 +41,14 @@ class Steps:
     def __init__(self) -> None:
         self._task: TaskID | None = None
         self._told = 0
+        self._began = 0.0
+        self._total: int | None = None
         self._bars = Progress(
             TextColumn("{task.description:<24}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
             console=notes,
             disable=not notes.is_terminal,
         )
@@ -60,15 +73,18 @@ class Steps:
         self._told = 0
         if not notes.is_terminal:
             notes.print(f"{step} ...", markup=False, highlight=False)
-        self._task = self._bars.add_task(step, total=total)
+        self._began, self._total = monotonic(), total
+        self._task = self._bars.add_task(step, total=total, left="")
 
     def advance(self, done: int) -> None:
         """See `kernel.progress.Progress`."""
         assert self._task is not None
-        self._bars.update(self._task, completed=done)
+        left = time_left(monotonic() - self._began, done, self._total)
+        self._bars.update(self._task, completed=done, left=left)
         if not notes.is_terminal and done >= self._told + _PLAIN_STEPS:
             self._told = done
-            notes.print(f"  {done} objects", highlight=False)
+            of = f" of about {self._total}" if self._total else ""
+            notes.print(f"  {done}{of} objects{left and ', '}{left}", highlight=False)
 
 
 Configs = Annotated[

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from forktail import rundir
 from forktail.cli.console import Json, notes, told_clearly
-from forktail.cli.kernel import Steps
+from forktail.cli.kernel import Steps, time_left
 from forktail.cli.lab import Cpus, IcountOfRun, Memory, machine_for_run
 from forktail.cli.run import RESULTS, conclude_sweep
 from forktail.errors import BadInput, ForktailError
@@ -93,17 +93,13 @@ class _Bar:
             self._made += 1
             self._bar.advance(self._task)
             task = self._bar.tasks[self._task]
-            runs_left = (task.total or 0) - task.completed
-            left = _left((monotonic() - self._began) / self._made * runs_left) if runs_left else ""
+            to_make = self._made + (task.total or 0) - task.completed
+            left = time_left(monotonic() - self._began, self._made, to_make)
             self._bar.update(self._task, description=", ".join(self._under_way) or "sweep", left=left)
         if not notes.is_terminal:
             self.tell(f"{task.completed:.0f} of {task.total:.0f} runs are made{left and f', {left}'}")
         if fault:
             notes.print(f"{run.name} failed: {fault}", style="red", markup=False, highlight=False, soft_wrap=True)
-
-
-def _left(seconds: float) -> str:
-    return f"about {max(1, round(seconds / 60))} min left"
 
 
 def _lab_kernels(wanted: Sequence[str]) -> dict[str, LabKernel]:
