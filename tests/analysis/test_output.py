@@ -140,7 +140,7 @@ def test_normal_queries_that_the_fork_caught_are_told_apart(tmp_path: Path) -> N
     normal = analyse(directory.write(tmp_path / "run")).document["queries"]["normal"]
     assert normal["max_us"] == 10_500
     assert (normal["caught_by_fork"], normal["max_of_others_us"]) == (1, 1_000)
-    assert "1 normal queries arrived before a fork" in (tmp_path / "run" / "report.html").read_text()
+    assert "One normal query arrived before a fork" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_the_answer_tells_all_causes_worth_telling(tmp_path: Path) -> None:
