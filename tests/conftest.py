@@ -8,6 +8,3 @@ from hypothesis import settings
 # How long an example takes says something of the host, and nothing of the code.
 settings.register_profile("forktail", deadline=None)
 settings.load_profile("forktail")
-
-TRIES = 10
-"""How often a measurement is made that a crowded host may spoil: what is wrong in itself is wrong each time."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.conftest import TRIES
+from tests.disturbance import Disturbance, Outcome, settle
 from tests.probe.conftest import (
     CHILD_EXIT,
     FAULT,
@@ -25,18 +25,16 @@ PAGES_OF_512_MIB = 512 * 256
 EXIT_STATUS = 7 << 8
 
 
-def _agrees(fork_ns: int, own_ns: int) -> bool:
-    return abs(fork_ns - own_ns) <= max(own_ns // 10, 50_000)
-
-
 def test_a_fork_of_512_mib(any_probe: StartProbe, snapshotter: StartSnapshotter) -> None:
-    """Retried: being preempted between the process's two clock reads is no fault of the probe."""
+    """Being preempted between the process's two clock reads is no fault of the probe."""
     server = snapshotter(512)
-    agreed = False
-    for _ in range(TRIES):
+
+    def attempt() -> list[Outcome]:
         probe = any_probe(server.pid)
         armed = probe.arm()
+        disturbance = Disturbance(server.pid)
         forked = server.ask("fork 0")
+        disturbed = disturbance.so_far_ns()
         said = probe.expect("fork")
         released = server.ask("release")
         ended = probe.expect("window_end")
@@ -62,10 +60,10 @@ def test_a_fork_of_512_mib(any_probe: StartProbe, snapshotter: StartSnapshotter)
         assert released.before < died["start"] <= end["start"] == ended["t_ns"] < released.after
         assert (end["context"], end["tgid"]) == (forked.value, server.pid)
 
-        agreed = _agrees(int(fork["duration"]), forked.after - forked.before)
-        if agreed:
-            break
-    assert agreed
+        own = forked.after - forked.before
+        return [Outcome("fork, ns", abs(int(fork["duration"]) - own), max(own / 10, 50_000), disturbed)]
+
+    settle(attempt)
 
 
 def test_threads_are_no_forks(probe: StartProbe, snapshotter: StartSnapshotter) -> None:
