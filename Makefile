@@ -4,7 +4,7 @@
 
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
-.PHONY: sweep quick test test-kernel test-races test-ansible kernels setup ansible lint notebooks benchmark lock clean help costs digests nightly
+.PHONY: sweep quick test mutants test-kernel test-races test-ansible kernels setup ansible lint notebooks benchmark lock clean help costs digests nightly
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -54,6 +54,9 @@ test-races: setup ## run tests/kernel on kernels that look for races and leaks a
 	FORKTAIL_KERNEL_CHECKS=races FORKTAIL_KERNEL_REPORT=docs/kernel-race-report.md FORKTAIL_KERNEL_GUESTS=$$(($$(nproc) / 4 + 1)) \
 		FORKTAIL_KERNEL_KEPT=build/kernel-tests $(BIN)/pytest tests/kernel
 
+mutants: $(VENV)/mutants/installed ## change the analysis in small ways, see that a test fails for each, print the score (MUTATED="window clock")
+	PYTHONPATH=$(CURDIR)/$(VENV)/mutants $(BIN)/python tests/mutants/mutants.py $(MUTATED)
+
 test-ansible: kernels ansible ## run the playbooks whole, in guests of the lab
 	$(BIN)/pytest -m ansible
 
@@ -102,6 +105,8 @@ lock: setup ## write the locked requirements anew
 	$(BIN)/uv pip compile pyproject.toml --extra analysis --extra build $(filter-out --upgrade,$(LOCK)) \
 		--constraint requirements.lock --output-file requirements-run.lock
 	$(BIN)/uv pip compile playbooks/requirements.in $(LOCK) --output-file playbooks/requirements.lock
+	$(BIN)/uv pip compile tests/mutants/requirements.in $(LOCK) --constraint requirements.lock \
+		--output-file tests/mutants/requirements.lock
 	@# What Ansible installs on hosts: the same versions, without markers, for pip reads these as of the Python it runs on.
 	$(BIN)/uv pip compile pyproject.toml $(MEASURE)/requirements.in $(filter-out --universal --python-version 3.11 \
 		--upgrade,$(LOCK)) --constraint requirements.lock --python-version 3.11.0 \
@@ -150,4 +155,9 @@ $(VENV)/installed: $(VENV)/runs $(VENV)/requirements
 $(VENV)/ansible/installed: playbooks/requirements.lock $(VENV)/installed
 	python3 -m venv $(VENV)/ansible
 	$(VENV)/ansible/bin/pip install --quiet --require-hashes --requirement playbooks/requirements.lock
+	@touch $@
+
+$(VENV)/mutants/installed: tests/mutants/requirements.lock $(VENV)/installed
+	rm -rf $(VENV)/mutants
+	$(BIN)/pip install --quiet --require-hashes --target $(VENV)/mutants --requirement tests/mutants/requirements.lock
 	@touch $@
