@@ -183,10 +183,11 @@ def test_client_json_is_read_whole_or_refused(tmp_path: Path) -> None:
     assert (clock.pings, clock.offset_ns) == (8, -OFFSET)
     for wrong in (pings[:7], [[1, 2]], "none", None, [[2**70] * 4] * 8):
         path.write_text(json.dumps(document | {"pings": wrong}))
-        with pytest.raises(
-            BadInput, match=rf"{rundir.CLIENT} has no pings that tell .* \(.+\): run again"
-        ):
+        with pytest.raises(BadInput, match=rf"{rundir.CLIENT} has no pings that tell .* \(.+\): run again"):
             read_client(path)
+    path.write_text(json.dumps(document | {"schema": "forktail.client/99"}))
+    with pytest.raises(BadInput, match=r"forktail\.client/99"):
+        read_client(path)
     path.write_text(json.dumps({key: value for key, value in document.items() if key != "pings"}))
     with pytest.raises(BadInput, match=r"'pings'"):
         read_client(path)

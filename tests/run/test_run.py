@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests.disturbance import MOST_TRIES
 from tests.run.conftest import TINY, Start, starting
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="eBPF probes need root")
@@ -21,19 +20,21 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="eBPF probes need root
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A run directory of 256 MiB and a summary: a valid one, unless the host is crowded for all of a minute."""
+    """A run directory of 256 MiB and a summary: a valid one, unless the host is crowded in each of three runs."""
     directory = tmp_path_factory.mktemp("finished")
     tiny = directory / "tiny.toml"
     tiny.write_text(TINY)
-    deadline = time.monotonic() + 60
     with starting(directory) as start:
-        for attempt in itertools.count():
+        for attempt in range(MOST_TRIES):
             out = directory / f"out{attempt}"
             code, output, errors = start("run", tiny, "--out", out, "--json", "--set", "server.size=256MiB").finish(120)
             assert code in (0, 1), errors
-            if code == 0 or time.monotonic() > deadline:
+            summary = json.loads(output)
+            print(f"try {attempt + 1} of {MOST_TRIES}: {' '.join(summary['reasons']) or 'valid'}")
+            # What else than lateness makes a run invalid is no fault of the host's, and not tried again.
+            if code == 0 or not all("generator" in reason for reason in summary["reasons"]):
                 break
-    return out, json.loads(output)
+    return out, summary
 
 
 @pytest.fixture
