@@ -43,7 +43,7 @@ def cells_frame(sweep: Sweep) -> pd.DataFrame:
 
 
 def changes_frame(sweep: Sweep) -> pd.DataFrame:
-    """A row for each metric, pair of forks and size: the change here and in the papers, in percent."""
+    """A row for each metric, pair of forks and size: the change here, with its interval, and in the papers; percent."""
     rows = [
         {
             "metric": METRICS[change.metric],
@@ -52,6 +52,8 @@ def changes_frame(sweep: Sweep) -> pd.DataFrame:
             "data": ", ".join(filter(None, [size_text(change.size_bytes), change.setting])),
             "engine": change.engine,
             "here, %": None if change.here is None else 100 * change.here,
+            "interval, %": "" if change.low is None else f"{100 * change.low:+.1f} to {100 * (change.high or 0):+.1f}",
+            "verdict": change.verdict,
             "paper, %": None if change.paper is None else 100 * change.paper,
             "where the paper says so": change.source,
         }
