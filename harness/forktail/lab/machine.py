@@ -26,8 +26,8 @@ _TICKING = " nohz=off"
 """An idle guest that counts instructions skips to its next timer: without a tick, past any timeout while it reads."""
 
 _COUNTED_CPU = "max,erms=off,fsrm=off"
-"""QEMU counts an instruction for each byte of `rep movsb`, and for each eight of `rep movsq`. Without the features that
-say that the former is fast, Linux takes the latter to copy and to clear pages: with them a page cost 4 us to clear."""
+"""QEMU counts an instruction for each byte of `rep movsb`, which Linux takes to copy and to clear memory where the CPU
+has these features; a page would take 4096 ns to clear."""
 
 _WITH_INTERVAL_TIMER = ["-machine", "hpet=off"]
 """An HPET in Linux' hands silences the programmable interval timer, which `turns` is in need of."""
