@@ -405,6 +405,7 @@ def test_raw_runs_without_a_summary_are_analysed_and_left_as_they_are(tmp_path: 
                 if event.kind in (1, 2):
                     event.duration = fork_ms * 1_000_000
             made.manifest["info"]["latest_fork_usec"] = fork_ms * 1000
+            made.manifest["marks"]["snapshots"][0]["replied_ns"] = made.fork_start + (fork_ms + 11) * 1_000_000
             made.write(tmp_path / name / rundir.RUNS / run.name)
         sides.append(tmp_path / name)
     before = sorted((path, path.stat().st_mtime_ns) for side in sides for path in side.rglob("*"))

@@ -30,6 +30,7 @@ def _run(path: Path, fork_ms: int, valid: bool = True, lab: dict[str, Any] | Non
             event.duration = fork_ms * MS
             event.start = run.fork_start
     run.manifest["info"]["latest_fork_usec"] = fork_ms * 1000
+    run.manifest["marks"]["snapshots"][0]["replied_ns"] = run.fork_start + (fork_ms + 1) * MS
     if not valid:
         run.manifest["truncated"] = True
     run.write(path)

@@ -9,20 +9,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from forktail.analysis.backlog import Backlog, envelope, owed, round_work, service_time, steps
 from forktail.analysis.eventlog import EventLog, Events, Kind, ends
 from forktail.analysis.querylog import ERROR, QueryLog
 from forktail.analysis.statistics import percentiles
 
 Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
 
 STALLS = ("fork", "run_queue", "blocked", "interruption", "cow_fault")
 """What keeps the server from serving. Where two coincide the time is the first one's, so none is counted twice."""
 
-PARTS = ("client_lag", *STALLS, *(f"behind_{stall}" for stall in STALLS), "service", "unexplained")
-CAUSES = ("client_lag", *STALLS, "service", "unexplained")
-"""What can dominate a query: a stall counts together with the queueing behind it."""
+DELAYS = ("client_lag", *STALLS)
+"""What work queues behind: the server's stalls, and the generator's lateness, as what it sends late comes as a burst."""
 
-_LAG, _STALL, _BEHIND = 0, 1, 1 + len(STALLS)
+PARTS = (*DELAYS, *(f"behind_{delay}" for delay in DELAYS), "service", "unexplained")
+CAUSES = (*DELAYS, "service", "unexplained")
+"""What can dominate a query: a delay counts together with the queueing behind it."""
+
+_LAG, _STALL, _BEHIND_LAG, _BEHIND = 0, 1, len(DELAYS), len(DELAYS) + 1
 _SERVICE, _UNEXPLAINED = len(PARTS) - 2, len(PARTS) - 1
 _CHUNK = 1 << 16
 
@@ -67,6 +72,10 @@ class Stalls:
         inside = (segment > 0) & (self.kind[before] == stall)
         return self._elapsed[stall][before] + np.where(inside, times - self.edges[before], 0)
 
+    def begun(self, stall: int, segment: Int64) -> Int64:
+        """The time of one kind of stall from the beginning until each time, a stall in progress counting as a whole."""
+        return self._elapsed[stall][segment]
+
 
 def _of_threads(events: Events, threads: frozenset[int] | None) -> Events:
     return events if threads is None else events[np.isin(events["tid"], list(threads))]
@@ -82,45 +91,56 @@ class Attribution:
     sent_ns: Int64
     completed_ns: Int64
     lag_ns: Int64
-    pile_ns: Int64
-    """The last instant not after the sending at which no pile-up was left."""
+    backlog: Backlog
+    """What of the backlog that each query met is owed to which cause."""
 
     def split(self, rows: slice | Int64) -> Int64:
         """The parts of the chosen queries, shape (len(PARTS), queries), ns: each column sums to the latency."""
-        sent, completed, pile = self.sent_ns[rows], self.completed_ns[rows], self.pile_ns[rows]
+        sent, completed = self.sent_ns[rows], self.completed_ns[rows]
         parts = np.zeros((len(PARTS), len(sent)), dtype=np.int64)
         parts[_LAG] = self.lag_ns[rows]
         excess = completed - sent
+        owed = self.backlog.stalls_ns[rows]
         if len(self.stalls.edges):
-            since, until = self.stalls.segment(pile), self.stalls.segment(completed)
-            touched = np.flatnonzero((since != until) | (self.stalls.kind[np.maximum(until - 1, 0)] >= 0))
+            since, until = self.stalls.segment(sent), self.stalls.segment(completed)
+            touched = np.flatnonzero((since != until) | (self.stalls.kind[np.maximum(until - 1, 0)] >= 0) | (owed > 0))
             if len(touched):
                 parts[:, touched] += self._stalled(
-                    sent[touched], completed[touched], pile[touched], since[touched], until[touched]
+                    sent[touched],
+                    completed[touched],
+                    since[touched],
+                    until[touched],
+                    owed[touched],
+                    self.backlog.kinds[:, rows][:, touched],
                 )
-                excess -= parts[_STALL : _BEHIND + len(STALLS)].sum(axis=0)
+                excess -= parts[_STALL:_BEHIND_LAG].sum(axis=0) + parts[_BEHIND:_SERVICE].sum(axis=0)
+        parts[_BEHIND_LAG] = np.minimum(np.maximum(excess - self.base_ns, 0), self.backlog.client_lag_ns[rows])
+        excess -= parts[_BEHIND_LAG]
         parts[_SERVICE] = np.minimum(excess, self.base_ns)
         parts[_UNEXPLAINED] = excess - parts[_SERVICE]
         return parts
 
-    def _stalled(self, sent: Int64, completed: Int64, pile: Int64, since: Int64, until: Int64) -> Int64:
+    def _stalled(
+        self, sent: Int64, completed: Int64, since: Int64, until: Int64, owed: Int64, kinds: Float32
+    ) -> Int64:
         """The stalls of queries and the queueing behind them; the other parts stay zero."""
         parts = np.zeros((len(PARTS), len(sent)), dtype=np.int64)
-        at_sent = self.stalls.segment(sent)
-        piled = np.empty((len(STALLS), len(sent)), dtype=np.int64)
+        weights = np.empty((len(STALLS), len(sent)))
         for index in range(len(STALLS)):
-            to_end = self.stalls.elapsed(index, completed, until)
-            parts[_STALL + index] = to_end - self.stalls.elapsed(index, sent, at_sent)
-            piled[index] = to_end - self.stalls.elapsed(index, pile, since)
-        total = piled.sum(axis=0)
-        excess = completed - sent - parts.sum(axis=0)
-        # A stall of length S piles up work that takes less than S to serve, unless the server is overloaded anyway.
-        waited = np.minimum(np.maximum(excess - self.base_ns, 0), total)
-        share = np.floor(piled / np.maximum(total, 1) * waited).astype(np.int64)
-        largest = piled.argmax(axis=0)[None]
+            until_sent = self.stalls.elapsed(index, sent, since)
+            parts[_STALL + index] = self.stalls.elapsed(index, completed, until) - until_sent
+            # What is left of a stall in progress is in the backlog, and delays the query directly.
+            left = self.stalls.begun(index, since) - until_sent
+            owed = owed - left
+            np.maximum(kinds[index] - left, 0, out=weights[index])
+        beyond = completed - sent - parts.sum(axis=0) - self.base_ns
+        waited = np.maximum(np.minimum(beyond, owed), 0)
+        total = weights.sum(axis=0)
+        share = np.floor(weights / np.where(total > 0, total, 1) * waited).astype(np.int64)
+        largest = weights.argmax(axis=0)[None]
         rest = waited - share.sum(axis=0) + np.take_along_axis(share, largest, 0)[0]
         np.put_along_axis(share, largest, rest[None], 0)
-        parts[_BEHIND : _BEHIND + len(STALLS)] = share
+        parts[_BEHIND:_SERVICE] = share
         return parts
 
     def chunks(self) -> Iterator[tuple[slice, Int64]]:
@@ -131,40 +151,60 @@ class Attribution:
 
 
 def causes(parts: Int64) -> npt.NDArray[np.uint8]:
-    """The index into CAUSES of the greatest part of each column, a stall together with the queueing behind it."""
-    joined = np.concatenate(
-        (
-            parts[:_STALL],
-            parts[_STALL:_BEHIND] + parts[_BEHIND : _BEHIND + len(STALLS)],
-            parts[_SERVICE:],
-        )
-    )
+    """The index into CAUSES of the greatest part of each column, a delay together with the queueing behind it."""
+    joined = np.concatenate((parts[:_BEHIND_LAG] + parts[_BEHIND_LAG:_SERVICE], parts[_SERVICE:]))
     greatest: npt.NDArray[np.uint8] = joined.argmax(axis=0).astype(np.uint8)
     return greatest
 
 
-def pile_starts(sent_ns: Int64, completed_ns: Int64, base_ns: int) -> Int64:
-    """For each query the latest time, not after its sending, at which a sent query met no pile-up.
+def _backlog(
+    sent: Int64,
+    completed: Int64,
+    lag: Int64,
+    base_ns: int,
+    stalls: Stalls,
+    ordinary: npt.NDArray[np.bool_],
+    threads: int,
+) -> Backlog:
+    """What each query's backlog is owed to; all arrays in the order of sending."""
+    observed, begun = completed - sent, np.zeros((len(STALLS), max(len(sent) - 1, 0)), dtype=np.float32)
+    observed -= base_ns
+    for first in range(0, len(sent) if len(stalls.edges) else 0, _CHUNK):
+        rows = slice(first, first + _CHUNK)
+        since = stalls.segment(sent[first : first + _CHUNK + 1])
+        of_rows = since[: len(sent[rows])]
+        until = stalls.segment(completed[rows])
+        later = np.zeros(len(of_rows), dtype=np.int64)
+        for index in range(len(STALLS)):
+            so_far = stalls.begun(index, since)
+            begun[index, rows] = np.diff(so_far)
+            later += stalls.elapsed(index, completed[rows], until) - so_far[: len(of_rows)]
+        observed[rows] -= np.maximum(later, 0)
+    np.maximum(observed, 0, out=observed)
+    stalled = begun.sum(axis=0, dtype=np.int64)
+    service = service_time(observed, stalled, sent, completed, base_ns)
+    queued = observed - round_work(observed, completed, service)
+    greatest = envelope(queued, threads)
+    of_busiest = owed(greatest, steps(greatest, stalled, sent, base_ns, ordinary), begun, lag)
+    # The rest of a round of the event loop is owed to what made the backlog that the round works off.
+    scale = observed / np.maximum(queued, 1)
+    stalls_ns = np.minimum(of_busiest.stalls_ns, queued) * scale
+    client_lag_ns = np.minimum(of_busiest.client_lag_ns, queued) * scale
+    return Backlog(stalls_ns.astype(np.int64), of_busiest.kinds, client_lag_ns.astype(np.int64))
 
-    A query met none when nothing else was outstanding as it was sent, or when the server answered it within `base_ns`.
-    """
-    order = np.argsort(sent_ns, kind="stable")
-    # Millions of queries: each array more would cost as much as the work on it, so these two are used again.
-    starts, done = sent_ns[order], completed_ns[order]
-    clear = done - starts <= base_ns
-    np.maximum.accumulate(done, out=done)
-    clear[:1] = True
-    clear[1:] |= done[:-1] <= starts[1:]
-    starts[~clear] = -1
-    np.maximum.accumulate(starts, out=starts)
-    done[order] = starts
-    return done
 
-
-def attribute(queries: QueryLog, replied: npt.NDArray[np.bool_], base_ns: int, stalls: Stalls) -> Attribution:
+def attribute(
+    queries: QueryLog,
+    replied: npt.NDArray[np.bool_],
+    base_ns: int,
+    stalls: Stalls,
+    ordinary: npt.NDArray[np.bool_] | None = None,
+    threads: int = 1,
+) -> Attribution:
     """Prepare the split of the queries chosen by `replied`, all of which must have a reply.
 
-    `base_ns` is the run's ordinary time from sending to reply; see `baseline`.
+    `base_ns` is the run's ordinary time from sending to reply; see `baseline`. The `ordinary` queries, those of the normal
+    class, show how much a backlog may change from one query to the next; None stands for all. So many `threads` serve.
     """
     if (queries.status[replied] > ERROR).any():
         raise ValueError("a query without a reply has no latency to split")
@@ -172,7 +212,18 @@ def attribute(queries: QueryLog, replied: npt.NDArray[np.bool_], base_ns: int, s
     chosen = slice(None) if replied.all() else replied
     lag, intended = queries.client_lag_ns[chosen], queries.intended_ns[chosen]
     sent, completed = intended + lag, intended + queries.latency_ns[chosen]
-    return Attribution(stalls, base_ns, sent, completed, lag, pile_starts(sent, completed, base_ns))
+    ordinary = np.ones(len(sent), dtype=np.bool_) if ordinary is None else ordinary[chosen]
+    if (sent[1:] >= sent[:-1]).all():
+        backlog = _backlog(sent, completed, lag, base_ns, stalls, ordinary, threads)
+    else:
+        order = np.argsort(sent, kind="stable")
+        in_order = _backlog(sent[order], completed[order], lag[order], base_ns, stalls, ordinary[order], threads)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        backlog = Backlog(
+            in_order.stalls_ns[place], np.ascontiguousarray(in_order.kinds[:, place]), in_order.client_lag_ns[place]
+        )
+    return Attribution(stalls, base_ns, sent, completed, lag, backlog)
 
 
 def baseline(queries: QueryLog, normal: npt.NDArray[np.bool_]) -> int:

@@ -105,7 +105,7 @@ def derive(run: Run) -> Result:
     # Which of KeyDB's threads serves a connection is not known, so a stall of any of them counts for all.
     threads = run.serving
     replied = queries.status <= ERROR
-    split = attribute(queries, replied, base, Stalls(run.events, threads))
+    split = attribute(queries, replied, base, Stalls(run.events, threads), normal, run.threads)
     cause, owed, tail = _causes(run, classes, ok, replied, sorted_ns[SNAPSHOT], split)
     effects = {
         number: lag_effects(queries.latency_ns[chosen], owed[chosen])
@@ -147,7 +147,7 @@ def _causes(
     cause = np.full(len(queries), NO_CAUSE, dtype=np.uint8)
     edges = [int(latencies[rank(len(latencies), percent) - 1]) for percent in BANDS] if len(latencies) else []
     owed = np.zeros(len(queries), dtype=np.int64)
-    generators = [PARTS.index(part) for part in OWED if part in PARTS]
+    generators = [PARTS.index(part) for part in OWED]
     counts = np.zeros(len(BANDS) + 1, dtype=np.int64)
     sums = np.zeros((len(BANDS) + 1, len(PARTS)), dtype=np.int64)
     dominant = np.zeros(len(CAUSES), dtype=np.int64)
