@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from forktail.analysis.attribute import CAUSES, PARTS, STALLS
+from forktail.analysis.attribute import CAUSES, DELAYS, PARTS
 from forktail.analysis.classify import NORMAL, SNAPSHOT
 from forktail.analysis.closedload import ClosedLoad
 from forktail.analysis.mechanism import UNKNOWN, mechanism_name, terms
@@ -32,12 +32,12 @@ def tail_parts(tail: Tail) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def excess_shares(parts_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> dict[str, float]:
-    """The share of each cause in all time that is not service, a stall together with the queueing behind it."""
+    """The share of each cause in all time that is not service, a delay together with the queueing behind it."""
     total = int(parts_ns.sum()) - int(parts_ns[PARTS.index("service")])
     shares = {}
     for cause in CAUSES:
         if cause != "service":
-            own = parts_ns[PARTS.index(cause)] + (parts_ns[PARTS.index(f"behind_{cause}")] if cause in STALLS else 0)
+            own = parts_ns[PARTS.index(cause)] + (parts_ns[PARTS.index(f"behind_{cause}")] if cause in DELAYS else 0)
             shares[cause] = int(own) / total if total else 0.0
     return shares
 
@@ -115,7 +115,7 @@ def _cause(result: Result, tail: Tail) -> str:
         return "The slowest 1 % of snapshot queries waited for nothing but their own service."
     leading = by_share[0]
     if shares[leading] >= _NEARLY_ALL:
-        behind = " and the queueing behind it" if leading in STALLS else ""
+        behind = " and the queueing behind it" if leading in DELAYS else ""
         return (
             f"{share_text(shares[leading])} of the excess latency of the slowest 1 % of snapshot queries is "
             f"{_named(leading, result)}{behind}."
@@ -123,7 +123,7 @@ def _cause(result: Result, tail: Tail) -> str:
     told = [cause for cause in by_share if shares[cause] >= _WORTH_TELLING]
     terms = [f"{share_text(shares[cause])} is {_named(cause, result)}" for cause in told]
     listed = " and ".join(part for part in (", ".join(terms[:-1]), terms[-1]) if part)
-    behind = ", each with the queueing behind it" if any(cause in STALLS for cause in told) else ""
+    behind = ", each with the queueing behind it" if any(cause in DELAYS for cause in told) else ""
     return f"Of the excess latency of the slowest 1 % of snapshot queries {listed}{behind}."
 
 
@@ -144,6 +144,6 @@ def _slowest(result: Result, tail: Tail) -> str:
     shares = excess_shares(parts)
     leading = max(shares, key=lambda cause: shares[cause])
     what = "the fork" if leading == "fork" else _name(leading, result)
-    if leading in STALLS:
+    if leading in DELAYS:
         what += " and the queueing behind it"
     return f"The slowest one took {time_text(int(parts.sum()))}, {share_text(shares[leading])} of its excess by {what}."

@@ -167,6 +167,8 @@ def _backlog(
     threads: int,
 ) -> Backlog:
     """What each query's backlog is owed to; all arrays in the order of sending."""
+    if not len(sent):
+        return Backlog(sent, np.zeros((len(STALLS), 0), dtype=np.float32), sent)
     observed, begun = completed - sent, np.zeros((len(STALLS), max(len(sent) - 1, 0)), dtype=np.float32)
     observed -= base_ns
     for first in range(0, len(sent) if len(stalls.edges) else 0, _CHUNK):
@@ -183,9 +185,11 @@ def _backlog(
     np.maximum(observed, 0, out=observed)
     stalled = begun.sum(axis=0, dtype=np.int64)
     service = service_time(observed, stalled, sent, completed, base_ns)
-    queued = observed - round_work(observed, completed, service)
+    worked = round_work(observed, completed, service)
+    queued = observed - worked
     greatest = envelope(queued, threads)
-    of_busiest = owed(greatest, steps(greatest, stalled, sent, base_ns, ordinary), begun, lag)
+    found, bound = steps(greatest, worked, stalled, sent, base_ns, ordinary)
+    of_busiest = owed(greatest, found, bound, begun, lag)
     # The rest of a round of the event loop is owed to what made the backlog that the round works off.
     scale = observed / np.maximum(queued, 1)
     stalls_ns = np.minimum(of_busiest.stalls_ns, queued) * scale

@@ -24,8 +24,10 @@ UNSEEN_FACTOR = 2
 ORDINARY_QUANTILE = 0.999
 QUERIES_A_THREAD = 8
 """Among so many queries for each serving thread, all threads have served one, as good as always."""
-LONG_EPISODE, EPISODES = 50, 10
-"""Of how many queries an episode of backlog is, at least, to show the service time; of the longest, how many count."""
+LONG_EPISODE, EPISODES = 100, 10
+"""Of how many queries a stretch of backlog is, at least, to show the service time; how many of the longest count."""
+WORK_ERROR = 0.5
+"""A jump of up to this share of the work that the server did on the same round is the error of that estimate."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,25 @@ class Backlog:
     """Shape (queries,)."""
 
 
-def owed(observed: Int64, found: Int64, begun: npt.NDArray[np.generic], lag: Int64) -> Backlog:
+def owed(observed: Int64, found: Int64, bound: int, begun: Float32, lag: Int64) -> Backlog:
     """Share out the observed backlog by replaying its steps (`steps`) without one cause after another.
 
     `begun` is the time of the stalls of each kind that began between two queries, shape (kinds, queries - 1): a query sent
     during a stall waits for what is left of it, so a stall is in the backlog as a whole from its beginning on. What the
-    replay with the stalls lacks of the observed backlog is owed to unseen jumps. `lag` is the generator's lateness.
+    replay with the stalls lacks of the observed backlog is owed to unseen jumps. A step above `bound` is a long one (`steps`).
+    `lag` is the generator's lateness.
     """
     stalled = begun.sum(axis=0, dtype=np.int64)
     known = replay(found + stalled, observed)
     none = replay(found, known)
     by_stalls = known - none
     del known
-    punctual = replay(found + np.diff(lag), none) if lag.any() else none
+    punctual = none
+    if lag.any():
+        # A burst begins with a late query, and a long step there is work on the burst, not on what was due before.
+        late = np.diff(lag)
+        excused = np.where(found > bound, np.minimum(found, np.maximum(late, 0)), 0)
+        punctual = replay(found + late - excused, none)
     # Only what is owed has kinds; it falls for all of them alike.
     rows = np.flatnonzero(by_stalls[1:])
     kinds = np.zeros((len(begun), len(observed)), dtype=np.float32)
@@ -111,11 +119,15 @@ def round_work(observed: Int64, completed: Int64, service_ns: float) -> Int64:
     return replay(ahead[::-1], observed[::-1].copy(), 0)[::-1]
 
 
-def steps(backlog: Int64, stalled: Int64, sent: Int64, base_ns: int, ordinary: npt.NDArray[np.bool_]) -> Int64:
+def steps(
+    backlog: Int64, worked: Int64, stalled: Int64, sent: Int64, base_ns: int, ordinary: npt.NDArray[np.bool_]
+) -> tuple[Int64, int]:
     """How the backlog changes from each query to the next, without stalls and without unseen jumps; one element fewer.
+    Beside it the bound above which a step is a long one.
 
     `stalled` is the time of the stalls that began between two queries. A step up that is far beyond the `ordinary` ones is a
-    jump that no stall explains, and left out. A backlog cannot fall faster than time passes; where replies overtake one
+    jump that no stall explains, and left out, unless the round's work (`worked`) is so long that it may be an error of that. A
+    backlog cannot fall faster than time passes; where replies overtake one
     another it seems to.
     """
     gaps = np.diff(sent)
@@ -125,9 +137,9 @@ def steps(backlog: Int64, stalled: Int64, sent: Int64, base_ns: int, ordinary: n
     usual = usual[usual > 0]
     place = math.ceil(ORDINARY_QUANTILE * len(usual)) - 1
     bound = UNSEEN_FACTOR * max(base_ns, int(np.partition(usual, place)[place]) if len(usual) else 0)
-    found[found > bound] = 0
+    found[found > bound + WORK_ERROR * worked[1:]] = 0
     np.copyto(found, -gaps, where=found < -gaps - bound)
-    return found
+    return found, bound
 
 
 def replay(steps: Int64, bound: Int64, start: int | None = None) -> Int64:

@@ -33,6 +33,7 @@ Int64 = npt.NDArray[np.int64]
 COLOURS = {NORMAL: "#0072B2", SNAPSHOT: "#D55E00", WARMUP: "#999999", AMBIGUOUS: "#CC79A7", ARMED: "#56B4E9"}
 _PART_COLOURS = {
     "client_lag": "#000000",
+    "behind_client_lag": "#777777",
     "fork": "#D55E00",
     "behind_fork": "#F2B48C",
     "interruption": "#CC79A7",
@@ -48,6 +49,7 @@ _PART_COLOURS = {
 }
 _PART_NAMES = {
     "client_lag": "generator late",
+    "behind_client_lag": "queueing behind late queries",
     "fork": "fork",
     "behind_fork": "queueing behind fork",
     "cow_fault": "copy-on-write fault",

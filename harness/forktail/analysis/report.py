@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from forktail.analysis.attribute import CAUSES, PARTS, STALLS
+from forktail.analysis.attribute import CAUSES, DELAYS, PARTS
 from forktail.analysis.figures import no_interruptions, part_names
 from forktail.analysis.page import page, plain
 from forktail.analysis.result import Result
@@ -24,7 +24,7 @@ def report(result: Result, summary: Summary, pictures: Mapping[str, bytes]) -> s
         parts=PARTS,
         part_names=part_names(result),
         causes=CAUSES,
-        stalls=STALLS,
+        delays=DELAYS,
         environment=list(_flat(result.run.environment)),
         workload=result.run.workload,
         no_interruptions=no_interruptions(result),
