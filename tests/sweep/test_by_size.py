@@ -166,3 +166,21 @@ def test_what_the_papers_tell_as_changes_agrees_with_their_numbers() -> None:
             checked += 1
             assert new / old - 1 == pytest.approx(change.value, abs=0.003), change
     assert checked >= 6
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 4), (1, 2, 4, 8)])
+@pytest.mark.parametrize("steepness", [1.5, 0.0, -0.5])
+def test_no_value_lies_on_a_line_of_the_figure(sizes: tuple[int, ...], steepness: float) -> None:
+    cells = [_cell(kernel, size * GIB, P99[kernel] * size**steepness) for size in sizes for kernel in KERNELS]
+    for draw in (figure_4, figure_9, blog_13):
+        figure = draw(_sweep(cells, emulated=True))
+        figure.canvas.draw()
+        axes = figure.axes[0]
+        lines = [
+            line.get_path().transformed(line.get_transform()) for line in axes.lines if line.get_linestyle() == "-"
+        ]
+        values = [text for text in axes.texts if text.get_text() != "EMULATED"]
+        assert len(values) == len(sizes) * len(lines)
+        for text in values:
+            box = text.get_window_extent()
+            assert not any(line.intersects_bbox(box, filled=False) for line in lines), text.get_text()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import log10
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,6 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from forktail.analysis.mechanism import ASYNC_FORK, DEFAULT, ODF
 from forktail.analysis.papers import GIB, Number, read_papers
@@ -30,13 +31,21 @@ from forktail.analysis.sweep.label import Cell, again, flavour, fork_label, sett
 _HEIGHT = 4.6
 _DODGE = 0.07
 """How far apart points of one size stand, the distance between two sizes being 1."""
-_LINE = 0.048
-"""The least distance between two lines of text, as a share of the axis."""
-_SHIFT = 0.035
-"""How far above or below its point a text stands where a line goes through it, as a share of the axis."""
 _ROOMY = 4
 """Up to so many sizes there is room outside the outermost ones."""
-LEFT, RIGHT = "left", "right"
+LEFT, RIGHT, WITHIN = "left", "right", "within"
+_FURTHER = [
+    (0.0, 13.0),
+    (0.0, -13.0),
+    *((x, y) for y in (22.0, -22.0, 31.0, -31.0, 40.0, -40.0) for x in (-9.0, 9.0, 0.0)),
+]
+_CORNERS = [(-8.0, 9.0), (8.0, -9.0), (8.0, 9.0), (-8.0, -9.0)]
+_PLACES = {
+    LEFT: [(-11.0, 0.0), (-11.0, 11.0), (-11.0, -11.0), *_FURTHER],
+    RIGHT: [(11.0, 0.0), (11.0, 11.0), (11.0, -11.0), *_FURTHER],
+    WITHIN: [*_CORNERS, *_FURTHER],
+}
+"""Points to the right and up at which a text may stand, the first one that is free being the best."""
 _TEXTS = 18
 """More points than these are not told in numbers: the texts would be in each other's way."""
 _PAPER_SIZES = [2**power * GIB for power in range(7)]
@@ -61,10 +70,8 @@ class _Text:
     value: float
     text: str
     colour: str
-    side: str
-    """LEFT or RIGHT of all points of its size; within a line, the side on which there is room above it."""
-    within: bool = False
-    """Whether a line leaves the point to both sides."""
+    place: str
+    """LEFT, RIGHT or WITHIN: where in its line the point is, and so what is free of the line."""
 
 
 @dataclass
@@ -90,32 +97,40 @@ class _Panel:
         log_times(self.axes)
 
     def tell(self) -> None:
-        """Put each text beside its point and clear of its line, and so far up that it does not lie on the one below."""
-        low, high = (log10(bound) for bound in self.axes.get_ylim())
-        for size in self.sizes:
-            floors = {LEFT: 0.0, RIGHT: 0.0}
-            told = sorted((one for one in self.texts if one.size == size), key=lambda one: one.value)
-            for text in told:
-                half = (text.text.count("\n") + 1) * _LINE / 2
-                # Other lines are above and below: the highest text goes above its line, the others below theirs.
-                highest = text is told[-1]
-                side = text.side if highest or not text.within else LEFT if text.side == RIGHT else RIGHT
-                shift = 0.0 if not text.within else _SHIFT if highest else -_SHIFT
-                middle = max((log10(text.value) - low) / (high - low) + shift, floors[side] + half)
-                floors[side] = middle + half
-                left = side == LEFT
-                self.axes.annotate(
-                    text.text,
-                    (self.at(size, -self.spread if left else self.spread), middle),
-                    xycoords=self.axes.get_xaxis_transform(),
-                    xytext=(-9 if left else 9, 0),
-                    textcoords="offset points",
-                    ha="right" if left else "left",
-                    va="center",
-                    fontsize=8,
-                    color=text.colour,
-                    path_effects=[withStroke(linewidth=3, foreground="white")],
-                )
+        """Put each text where it lies on no line and on no other text; the figure must be complete but for these."""
+        figure = self.axes.get_figure(root=True)
+        assert figure is not None
+        figure.draw_without_rendering()  # Only then are the places of axes and lines known.
+        lines = [line.get_path().transformed(line.get_transform()) for line in self.axes.lines]
+        placed: list[Bbox] = []
+        for text in sorted(self.texts, key=lambda one: (one.size, one.value)):
+            tried = []
+            for place in _PLACES[text.place]:
+                drawn = self._drawn(text, *place)
+                box = drawn.get_window_extent()
+                hits = sum(line.intersects_bbox(box, filled=False) for line in lines) + box.count_overlaps(placed)
+                drawn.remove()
+                tried.append((hits, place, box))
+                if not hits:
+                    break
+            _, place, box = min(tried, key=lambda one: one[0])
+            self._drawn(text, *place)
+            placed.append(box)
+
+    def _drawn(self, text: _Text, right: float, up: float) -> Annotation:
+        """The text so many points from its point, or where it is to a side, from all points of its size."""
+        side = (right > 0) - (right < 0)
+        return self.axes.annotate(
+            text.text,
+            (self.at(text.size, side * self.spread), text.value),
+            xytext=(right, up),
+            textcoords="offset points",
+            ha=("right", "center", "left")[side + 1],
+            va="center",
+            fontsize=8,
+            color=text.colour,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
+        )
 
 
 @styled
@@ -319,18 +334,10 @@ def _lines(
             texts = [time_text(mean * 1000) + more(cell) for mean, cell in zip(means, measured, strict=True)]
             sizes = [int(cell["size_bytes"]) for cell in measured]
             for at, (size, mean, text) in enumerate(zip(sizes, means, texts, strict=True)):
-                panel.texts.append(_Text(size, mean, text, colour, *_clear_of_line(means, at)))
+                within = RIGHT if at == len(means) - 1 else LEFT if at == 0 else WITHIN
+                panel.texts.append(_Text(size, mean, text, colour, within))
         entries[name] = Line2D([], [], color=colour, marker=marker)
     return entries
-
-
-def _clear_of_line(means: Sequence[float], at: int) -> tuple[str, bool]:
-    """The side of the text of a point: outside the ends of its line, else where there is room above it."""
-    if at == len(means) - 1:
-        return RIGHT, False
-    if at == 0:
-        return LEFT, False
-    return LEFT if means[at + 1] >= means[at - 1] else RIGHT, True
 
 
 def _copying(cell: Cell) -> str:
@@ -374,7 +381,7 @@ def _finished(figure: Figure, sweep: Sweep, own: _Panel, paper: _Panel, label: s
         bounds = own.axes.get_ylim() + paper.axes.get_ylim()
         for panel in drawn:
             panel.axes.set_ylim(min(bounds), max(bounds))
+    legend(figure, entries)
     for panel in drawn:
         panel.tell()
-    legend(figure, entries)
     return figure
