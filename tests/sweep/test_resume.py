@@ -3,7 +3,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
 
@@ -162,6 +162,29 @@ def test_several_runs_at_a_time_begin_in_the_order_of_the_plan_and_end_with_a_ba
     with ThreadPoolExecutor(1) as threads, pytest.raises(BadInput, match="at fault"):
         run_sweep(plan, tmp_path / "sweep", refuse, _valid, _Listener(), threads)
     assert begun == ["odf-r1"]
+
+
+def test_a_run_that_ends_with_the_sweep_is_not_called_failed(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("[sweep]\nrepeat = 1")
+    plan = plan_sweep(path, [], ["default", "odf"])
+    under_way, ended = Event(), Event()
+    listener = _Listener()
+
+    def make(run: PlannedRun, _: Path) -> None:
+        if run.name == "default-r1":
+            under_way.set()
+            ended.wait(10)
+            raise RunFailed("The guest was lost.")
+        under_way.wait(10)
+        raise BadInput("The workload is at fault.")
+
+    open_sweep(plan, tmp_path / "sweep")
+    with ThreadPoolExecutor(2) as threads:
+        with pytest.raises(BadInput):
+            run_sweep(plan, tmp_path / "sweep", make, _valid, listener, threads)
+        ended.set()
+    assert listener.faults == []
 
 
 def test_another_plan_is_refused(plan: Plan, tmp_path: Path) -> None:

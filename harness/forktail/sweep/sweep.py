@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
+from threading import Event
 from typing import Protocol
 
 from forktail import rundir
@@ -82,13 +83,18 @@ def run_sweep(
             raise
         except ForktailError as fault:
             failed[run.name] = str(fault)
-        progress.end_run(run, failed.get(run.name))
+        if not over.is_set():  # A run that ends with the sweep has no fault of its own.
+            progress.end_run(run, failed.get(run.name))
 
-    _make_all(missing, make, threads)
-    while spares := [run for run in _spares(plan, directory, judge) if run.name not in failed]:
-        for spare in spares:
-            progress.spare(spare)
-        _make_all(spares, make, threads)
+    over = Event()
+    try:
+        _make_all(missing, make, threads)
+        while spares := [run for run in _spares(plan, directory, judge) if run.name not in failed]:
+            for spare in spares:
+                progress.spare(spare)
+            _make_all(spares, make, threads)
+    finally:
+        over.set()
     return failed
 
 
