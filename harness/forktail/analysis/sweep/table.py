@@ -73,7 +73,7 @@ def print_sweep(sweep: Sweep) -> None:
     if sweep.contrasts:
         console.print()
         console.print(_differences(sweep))
-        console.print(_how_they_are_told(sweep.contrasts), style="dim")
+        console.print(_how_judged(sweep.contrasts), style="dim")
     _print_buckets(console, sweep.cells)
     for run in sweep.document["runs"]:
         for reason in run["reasons"]:
@@ -152,7 +152,7 @@ def _verdict(one: dict[str, Any]) -> str:
     return f"{one['verdict']}: {more_runs(one['more_runs'])}" if one["more_runs"] else str(one["verdict"])
 
 
-def _how_they_are_told(contrasts: Sequence[dict[str, Any]]) -> str:
+def _how_judged(contrasts: Sequence[dict[str, Any]]) -> str:
     levels = sorted({one["confidence"] for one in contrasts if one["confidence"] is not None})
     floors = {
         NAMES[one["metric"]]: significant(one["noise_floor"]) for one in contrasts if one["noise_floor"] is not None
