@@ -168,11 +168,11 @@ def test_what_the_papers_tell_as_changes_agrees_with_their_numbers() -> None:
     assert checked >= 6
 
 
-@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 4), (1, 2, 4, 8)])
-@pytest.mark.parametrize("steepness", [1.5, 0.0, -0.5])
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 4, 8)])
+@pytest.mark.parametrize("steepness", [1.5, -0.5])
 def test_no_value_lies_on_a_line_of_the_figure(sizes: tuple[int, ...], steepness: float) -> None:
     cells = [_cell(kernel, size * GIB, P99[kernel] * size**steepness) for size in sizes for kernel in KERNELS]
-    for draw in (figure_4, figure_9, blog_13):
+    for draw in (figure_4, blog_13):
         figure = draw(_sweep(cells, emulated=True))
         figure.canvas.draw()
         axes = figure.axes[0]
