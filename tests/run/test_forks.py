@@ -34,7 +34,7 @@ def _in_the_warm_up(client: redis.Redis) -> None:
 
 
 def _after_the_window(client: redis.Redis) -> None:
-    """The plant of the audit: one second after the run's own window."""
+    """One second after the run's own window, when its queries would be normal ones."""
     _wait_for_the_window(client)
     time.sleep(1)
     client.bgsave()

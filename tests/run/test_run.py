@@ -51,7 +51,7 @@ def test_a_run_tells_the_truth(finished: tuple[Path, dict[str, Any]]) -> None:
     assert 0.5 * fork["duration_us"] < fork["page_table_copy_us"] <= fork["duration_us"]
 
     queries, load = summary["queries"], summary["load"]
-    counted = queries["warmup"]["count"] + queries["normal"]["count"] + queries["snapshot"]["count"]
+    counted = sum(queries[name]["count"] for name in ("warmup", "normal", "armed", "snapshot"))
     assert counted == load["intended"] == load["sent"] == load["completed"]
     assert queries["snapshot"]["count"] > 0
     # A constant rate makes the classes' sizes known: the window's length times the rate, but for the edges.
