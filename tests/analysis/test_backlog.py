@@ -12,7 +12,6 @@ import pytest
 from tests.analysis.queueing import (
     KINDS,
     MS,
-    ORIGIN,
     UNSEEN,
     Scenario,
     constant,
@@ -22,7 +21,7 @@ from tests.analysis.queueing import (
     poisson,
     some_faults,
 )
-from tests.analysis.synthetic import FORK, RUN_QUEUE, SERVER, event_log
+from tests.analysis.synthetic import FORK, ORIGIN, RUN_QUEUE, SERVER, event_log
 
 from forktail.analysis.attribute import PARTS, STALLS, Stalls, attribute
 from forktail.analysis.backlog import fade, replay
@@ -173,7 +172,7 @@ def test_small_faults_are_not_blamed_for_an_unseen_pause(rate: int) -> None:
     scenario = Scenario(constant(rate, SECONDS), service, pauses((600 * MS, 50 * MS, UNSEEN)), faults, transit=transit)
     _check(scenario)
     parts = _parts(scenario)
-    slow = sum(parts.values()) > 10 * MS  # type: ignore[operator]
+    slow = sum(parts.values()) > 10 * MS
     total = sum(int(part[slow].sum()) for part in parts.values())
     assert (parts["behind_cow_fault"][slow]).sum() < 0.01 * total
     assert (parts["unexplained"][slow]).sum() > 0.9 * total

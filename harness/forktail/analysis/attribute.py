@@ -120,9 +120,7 @@ class Attribution:
         parts[_UNEXPLAINED] = excess - parts[_SERVICE]
         return parts
 
-    def _stalled(
-        self, sent: Int64, completed: Int64, since: Int64, until: Int64, owed: Int64, kinds: Float32
-    ) -> Int64:
+    def _stalled(self, sent: Int64, completed: Int64, since: Int64, until: Int64, owed: Int64, kinds: Float32) -> Int64:
         """The stalls of queries and the queueing behind them; the other parts stay zero."""
         parts = np.zeros((len(PARTS), len(sent)), dtype=np.int64)
         weights = np.empty((len(STALLS), len(sent)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ QUERIES_A_THREAD = 8
 """Among so many queries for each serving thread, all threads have served one, as good as always."""
 LONG_EPISODE, EPISODES = 100, 10
 """Of how many queries a stretch of backlog is, at least, to show the service time; how many of the longest count."""
+OFTEN = 0.55
+"""The base is the median of normal queries, so about half of all queries meet more than that; beyond this share it is low."""
 WORK_ERROR = 0.5
 """A jump of up to this share of the work that the server did on the same round is the error of that estimate."""
 
@@ -59,8 +62,7 @@ def owed(observed: Int64, found: Int64, bound: int, begun: Float32, lag: Int64) 
     if lag.any():
         # A burst begins with a late query, and a long step there is work on the burst, not on what was due before.
         late = np.diff(lag)
-        excused = np.where(found > bound, np.minimum(found, np.maximum(late, 0)), 0)
-        punctual = replay(found + late - excused, none)
+        punctual = replay(np.where((found > bound) & (late > found), 0, found + late), none)
     # Only what is owed has kinds; it falls for all of them alike.
     rows = np.flatnonzero(by_stalls[1:])
     kinds = np.zeros((len(begun), len(observed)), dtype=np.float32)
@@ -93,7 +95,9 @@ def service_time(observed: Int64, stalled: Int64, sent: Int64, completed: Int64,
     time of a query counts. It is never more than the base, nor than the time between two queries: the server keeps up.
     """
     least = min(float(base_ns), float(sent[-1] - sent[0]) / max(len(sent) - 1, 1)) if len(sent) else 0.0
-    edges = np.flatnonzero(np.diff(observed > 0, prepend=False, append=False))
+    # A service that became a little slower than the base leaves a backlog that never ends, and is none.
+    level = base_ns if np.count_nonzero(observed) > OFTEN * len(observed) else 0
+    edges = np.flatnonzero(np.diff(observed > level, prepend=False, append=False))
     first, last = edges[::2], edges[1::2] - 1
     counts = last - first + 1
     longest = np.argsort(-counts, kind="stable")[:EPISODES]
@@ -101,9 +105,10 @@ def service_time(observed: Int64, stalled: Int64, sent: Int64, completed: Int64,
         if count < LONG_EPISODE:
             break
         # A stall that began before the first query of the stretch was sent may have been its start.
-        busy = completed[start : end + 1].max() - sent[start] - base_ns - stalled[max(start - 1, 0) : end].sum()
+        known = int(stalled[max(start - 1, 0) : end].sum())
+        busy = int(completed[start : end + 1].max() - sent[start]) - base_ns - level - known
         if busy > 0:
-            least = min(least, float(busy) / float(count))
+            least = min(least, busy / int(count))
     return least
 
 
@@ -204,7 +209,7 @@ def fade(factors: Float32, gains: Float32, fresh: npt.NDArray[np.bool_]) -> Floa
     return faded
 
 
-def _in_blocks(values: npt.NDArray[np.generic], blocks: int, length: int) -> npt.NDArray[np.generic]:
+def _in_blocks(values: npt.NDArray[Any], blocks: int, length: int) -> npt.NDArray[Any]:
     """The values as one column a block, so that a row holds an element of every block; the last one is filled with 0."""
     filled = np.zeros(blocks * length, dtype=values.dtype)
     filled[: len(values)] = values

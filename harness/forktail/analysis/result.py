@@ -22,7 +22,8 @@ from forktail.analysis.eventlog import Events, Kind
 from forktail.analysis.forks import unmeasured_allowance
 from forktail.analysis.lag_effect import LagEffect, lag_effects
 from forktail.analysis.querylog import ERROR, NEVER, OK
-from forktail.analysis.run import Run
+from forktail.analysis.run import Run, number, section
+from forktail.analysis.saturation import Saturation, saturation
 from forktail.analysis.statistics import rank
 from forktail.analysis.window import Snapshot, snapshots
 
@@ -82,6 +83,8 @@ class Result:
     """Per query the part of its latency that is the generator's; 0 without a reply."""
     lag_effects: dict[int, dict[str, LagEffect]]
     """By class, and by the names of FIGURES: what the generator's lateness did to the figure."""
+    saturation: Saturation | None
+    """None for a closed loop's load."""
 
 
 def derive(run: Run) -> Result:
@@ -95,10 +98,10 @@ def derive(run: Run) -> Result:
     of_intervals = run.closed.classes(windows, run.marks.warmup_end_ns) if run.closed else np.empty(0, dtype=np.uint8)
     ok = queries.status == OK
     sorted_ns, sorted_lag_ns = {}, {}
-    for number in (NORMAL, SNAPSHOT):
-        chosen = ok & (classes == number)
-        sorted_ns[number] = np.sort(queries.latency_ns[chosen])
-        sorted_lag_ns[number] = np.sort(queries.client_lag_ns[chosen])
+    for name in (NORMAL, SNAPSHOT):
+        chosen = ok & (classes == name)
+        sorted_ns[name] = np.sort(queries.latency_ns[chosen])
+        sorted_lag_ns[name] = np.sort(queries.client_lag_ns[chosen])
 
     normal = ok & (classes == NORMAL)
     base = baseline(queries, normal if normal.any() else ok & (classes != WARMUP))
@@ -117,19 +120,32 @@ def derive(run: Run) -> Result:
     within = np.zeros(len(interruptions), dtype=np.bool_)
     for fork in forks:
         within |= (interruptions["start"] >= fork.fork_end_ns) & (interruptions["start"] <= fork.end_ns)
+    kept_up = None
+    if run.closed is None:
+        order = slice(None) if replied.all() and (np.diff(split.sent_ns) >= 0).all() else np.argsort(split.sent_ns)
+        idle_us = number(section(run.load, "idle_us"), "p50")
+        kept_up = saturation(
+            split.sent_ns[order],
+            split.completed_ns[order],
+            normal[replied][order],
+            windows,
+            base,
+            None if idle_us is None else round(idle_us * 1000),
+        )
     return Result(
-        run,
-        forks,
-        classes,
-        sorted_ns,
-        sorted_lag_ns,
-        cause,
-        tail,
-        base,
-        interruptions[within],
-        of_intervals,
-        owed,
-        effects,
+        run=run,
+        snapshots=forks,
+        classes=classes,
+        sorted_ns=sorted_ns,
+        sorted_lag_ns=sorted_lag_ns,
+        cause=cause,
+        tail=tail,
+        base_ns=base,
+        interruptions=interruptions[within],
+        interval_classes=of_intervals,
+        owed_ns=owed,
+        lag_effects=effects,
+        saturation=kept_up,
     )
 
 

@@ -21,7 +21,7 @@ from forktail.analysis.querylog import ERROR, OK, OPERATIONS, counts
 from forktail.analysis.result import BANDS, Result, Tail, sent_lags
 from forktail.analysis.run import Document, number, section
 from forktail.analysis.statistics import PERCENTS, log2_histogram, percentiles, rank
-from forktail.analysis.validity import judge
+from forktail.analysis.validity import judge, overload
 from forktail.analysis.window import Snapshot
 from forktail.rundir import SUMMARY_SCHEMA
 
@@ -65,7 +65,7 @@ def summarise(result: Result) -> Summary:
             "reasons": verdict.reasons,
             "warnings": verdict.warnings,
             "emulation": run.emulation,
-            "answer": answer(result),
+            "answer": " ".join((*overload(result), answer(result))),
             "kernel": {"flavour": kernel_flavour(run), "release": run.kernel.get("release")},
             "mechanism": _mechanism(result),
             "without_effect": [str(text) for text in manifest.get("without_effect") or []],
@@ -89,6 +89,7 @@ def summarise(result: Result) -> Summary:
             "faults": _faults(result),
             "out_of_service_us": us(fork_ns + (interruptions_ns if run.threads == 1 else 0)),
             "out_of_service": _out_of_service(result, fork_ns, interruptions_ns),
+            "saturation": _saturation(result),
             "load": _load(result) if run.closed is None else _closed_load(result, run.closed),
             "events": _events(result),
             "probes": {name: _probe(run.probe, name).get("probe") for name in _measurements(run.probe)},
@@ -282,6 +283,24 @@ def _out_of_service(result: Result, fork_ns: int, interruptions_ns: int) -> dict
         "interruptions_us": us(interruptions_ns) if alone else 0.0,
         "one_thread_us": 0.0 if alone else us(interruptions_ns),
     }
+
+
+def _saturation(result: Result) -> dict[str, Any] | None:
+    found = result.saturation
+    if found is None:
+        return None
+    return {
+        "overloaded": found.falls_behind or found.queues_hopelessly,
+        "arrived_per_s": _rounded(found.arrived_per_s),
+        "completed_per_s": _rounded(found.completed_per_s),
+        "growth_us_per_s": _rounded(found.growth_us_per_s),
+        "base_us": us(found.base_ns),
+        "unloaded_us": None if found.unloaded_ns is None else us(found.unloaded_ns),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 def _closed_load(result: Result, closed: ClosedLoad) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from forktail.analysis.quantity import count_text, share_text, size_text, time_t
 from forktail.analysis.querylog import ERROR, IN_FLIGHT, LOST, UNSENT, conservation_faults
 from forktail.analysis.result import Result
 from forktail.analysis.run import number, section
+from forktail.analysis.saturation import Saturation
 from forktail.analysis.window import Snapshot
 
 FORK_TOLERANCE = 0.10
@@ -75,6 +76,7 @@ def _open_loop(result: Result) -> Iterator[str]:
     yield from _queries(result)
     yield from _rate(result, RATE_INVALID, float("inf"))
     yield from _late(result)
+    yield from overload(result)
 
 
 def _open_loop_doubts(result: Result) -> Iterator[str]:
@@ -84,6 +86,7 @@ def _open_loop_doubts(result: Result) -> Iterator[str]:
     yield from _read_late(result)
     yield from _clocks_apart(result)
     yield from _few(result)
+    yield from _near_saturation(result)
 
 
 def _clocks_apart(result: Result) -> Iterator[str]:
@@ -292,6 +295,34 @@ def _withheld(result: Result) -> Iterator[str]:
                 f"Figures of {CLASSES[name]} queries are withheld, because the generator's own lateness is so much of "
                 f"them: {', '.join(figures)}."
             )
+
+
+def overload(result: Result) -> Iterator[str]:
+    """Why the server could not serve the load, apart from any snapshot."""
+    found = result.saturation
+    if found is None:
+        return
+    if found.falls_behind and found.completed_per_s is not None and found.arrived_per_s is not None:
+        yield (
+            f"The server was overloaded without a snapshot: it answered {count_text(found.completed_per_s)} of "
+            f"{count_text(found.arrived_per_s)} normal queries a second, and their time from sending to reply grew by "
+            f"{time_text(found.grew_ns or 0)} in {time_text(found.stretch_ns)}. Use a lower `load.rate`."
+        )
+    elif found.queues_hopelessly:
+        yield f"The server was overloaded without a snapshot: {_queueing(found)} Use a lower `load.rate`."
+
+
+def _near_saturation(result: Result) -> Iterator[str]:
+    found = result.saturation
+    if found is not None and found.queues and not (found.falls_behind or found.queues_hopelessly):
+        yield f"The server is close to saturation without a snapshot: {_queueing(found)}"
+
+
+def _queueing(found: Saturation) -> str:
+    return (
+        f"normal queries take {time_text(found.base_ns)} from sending to reply (median), and "
+        f"{time_text(found.unloaded_ns or 0)} when they meet no other, so most of that is queueing."
+    )
 
 
 def _read_late(result: Result) -> Iterator[str]:
