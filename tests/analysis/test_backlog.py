@@ -74,7 +74,8 @@ def _parts(scenario: Scenario) -> dict[str, Int64]:
 def _check(scenario: Scenario) -> None:
     """Compare the shares of known stalls, of unseen ones and of a late generator with the truth.
 
-    What a cause costs is what vanishes with it. Where causes meet in one busy period that depends on which of them is taken
+    What a cause costs is what vanishes with it. Where causes meet in one busy period that depends on which of them
+    is taken
     away first, so the truth is the interval between the two; where they do not, it is a point.
     """
     parts = _parts(scenario)

@@ -21,7 +21,8 @@ STALLS = ("fork", "run_queue", "blocked", "interruption", "cow_fault")
 """What keeps the server from serving. Where two coincide the time is the first one's, so none is counted twice."""
 
 DELAYS = ("client_lag", *STALLS)
-"""What work queues behind: the server's stalls, and the generator's lateness, as what it sends late comes as a burst."""
+"""What work queues behind: the server's stalls, and the generator's lateness, as what it sends late comes as a
+burst."""
 
 PARTS = (*DELAYS, *(f"behind_{delay}" for delay in DELAYS), "service", "unexplained")
 CAUSES = (*DELAYS, "service", "unexplained")
@@ -205,7 +206,8 @@ def attribute(
 ) -> Attribution:
     """Prepare the split of the queries chosen by `replied`, all of which must have a reply.
 
-    `base_ns` is the run's ordinary time from sending to reply; see `baseline`. The `ordinary` queries, those of the normal
+    `base_ns` is the run's ordinary time from sending to reply; see `baseline`. The `ordinary` queries, those of the
+    normal
     class, show how much a backlog may change from one query to the next; None stands for all. So many `threads` serve.
     """
     if (queries.status[replied] > ERROR).any():

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's backlog as each query met it, and how much of that is owed to which stall (docs/analysis.md).
 
-All arrays have one element a query, in the order of sending; times are ns. A backlog obeys Lindley's recursion: the next
+All arrays have one element a query, in the order of sending; times are ns. A backlog obeys Lindley's recursion: the
+next
 query meets what this one met, plus the time that this one takes to serve, less the time between the two, and never less
 than nothing. The service time is not known, but every counterfactual backlog ("without the stalls") moves by the same
 steps as the observed one. So the observed steps are replayed without the cause in question, and no estimate of the
@@ -28,7 +29,8 @@ QUERIES_A_THREAD = 8
 LONG_EPISODE, EPISODES = 100, 10
 """Of how many queries a stretch of backlog is, at least, to show the service time; how many of the longest count."""
 OFTEN = 0.55
-"""The base is the median of normal queries, so about half of all queries meet more than that; beyond this share it is low."""
+"""The base is the median of normal queries, so about half of all queries meet more than that; beyond this share it
+is low."""
 WORK_ERROR = 0.5
 """A jump of up to this share of the work that the server did on the same round is the error of that estimate."""
 
@@ -48,9 +50,11 @@ class Backlog:
 def owed(observed: Int64, found: Int64, bound: int, begun: Float32, lag: Int64) -> Backlog:
     """Share out the observed backlog by replaying its steps (`steps`) without one cause after another.
 
-    `begun` is the time of the stalls of each kind that began between two queries, shape (kinds, queries - 1): a query sent
+    `begun` is the time of the stalls of each kind that began between two queries, shape (kinds, queries - 1): a
+    query sent
     during a stall waits for what is left of it, so a stall is in the backlog as a whole from its beginning on. What the
-    replay with the stalls lacks of the observed backlog is owed to unseen jumps. A step above `bound` is a long one (`steps`).
+    replay with the stalls lacks of the observed backlog is owed to unseen jumps. A step above `bound` is a long one
+    (`steps`).
     `lag` is the generator's lateness.
     """
     stalled = begun.sum(axis=0, dtype=np.int64)
@@ -91,7 +95,8 @@ def envelope(backlog: Int64, threads: int) -> Int64:
 def service_time(observed: Int64, stalled: Int64, sent: Int64, completed: Int64, base_ns: int) -> float:
     """The time to serve a query, from the longest stretches of queries that all met a backlog; shapes as in `steps`.
 
-    In such a stretch the server serves without a break. Whatever else keeps it makes the stretch longer, so the shortest
+    In such a stretch the server serves without a break. Whatever else keeps it makes the stretch longer, so the
+    shortest
     time of a query counts. It is never more than the base, nor than the time between two queries: the server keeps up.
     """
     least = min(float(base_ns), float(sent[-1] - sent[0]) / max(len(sent) - 1, 1)) if len(sent) else 0.0
@@ -115,7 +120,8 @@ def service_time(observed: Int64, stalled: Int64, sent: Int64, completed: Int64,
 def round_work(observed: Int64, completed: Int64, service_ns: float) -> Int64:
     """The work on other queries between the serving of each query and its reply, at most its observed backlog.
 
-    An event loop that has a backlog serves all that has arrived, and then writes the replies. So a reply waits for the work
+    An event loop that has a backlog serves all that has arrived, and then writes the replies. So a reply waits for
+    the work
     on the queries behind it as well, and their replies follow faster than the server works: by as much as it had worked
     ahead. That is Lindley's recursion over the completions, backwards.
     """
@@ -130,8 +136,10 @@ def steps(
     """How the backlog changes from each query to the next, without stalls and without unseen jumps; one element fewer.
     Beside it the bound above which a step is a long one.
 
-    `stalled` is the time of the stalls that began between two queries. A step up that is far beyond the `ordinary` ones is a
-    jump that no stall explains, and left out, unless the round's work (`worked`) is so long that it may be an error of that. A
+    `stalled` is the time of the stalls that began between two queries. A step up that is far beyond the `ordinary`
+    ones is a
+    jump that no stall explains, and left out, unless the round's work (`worked`) is so long that it may be an error
+    of that. A
     backlog cannot fall faster than time passes; where replies overtake one
     another it seems to.
     """
@@ -210,7 +218,8 @@ def fade(factors: Float32, gains: Float32, fresh: npt.NDArray[np.bool_]) -> Floa
 
 
 def _in_blocks(values: npt.NDArray[Any], blocks: int, length: int) -> npt.NDArray[Any]:
-    """The values as one column a block, so that a row holds an element of every block; the last one is filled with 0."""
+    """The values as one column a block, so that a row holds an element of every block; the last one is filled with
+    0."""
     filled = np.zeros(blocks * length, dtype=values.dtype)
     filled[: len(values)] = values
     return np.ascontiguousarray(filled.reshape(blocks, length).T)

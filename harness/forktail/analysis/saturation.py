@@ -34,7 +34,8 @@ class Saturation:
 
     arrived_per_s: float | None
     completed_per_s: float | None
-    """Replies within the stretch, including those of earlier queries; null, as the former, where there is no stretch."""
+    """Replies within the stretch, including those of earlier queries; null, as the former, where there is no
+    stretch."""
     growth_us_per_s: float | None
     """By how much the median residence grew each second from the first to the last tenth of the stretch."""
     grew_ns: int | None
@@ -79,7 +80,8 @@ def saturation(
 ) -> Saturation:
     """Judge answered queries in the order of sending; `normal` are those of the class, `windows` the snapshots' (ns).
 
-    `idle_ns` is a round trip that was measured without load, where there is one. Else the unloaded time is the median of
+    `idle_ns` is a round trip that was measured without load, where there is one. Else the unloaded time is the
+    median of
     the queries that found no other outstanding, if the run has `FEW` of them, of any class.
     """
     unloaded = idle_ns if idle_ns is not None else _alone(sent_ns, completed_ns)
