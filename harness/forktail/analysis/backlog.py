@@ -28,7 +28,7 @@ QUERIES_A_THREAD = 8
 """Among so many queries for each serving thread, all threads have served one, as good as always."""
 LONG_EPISODE, EPISODES = 100, 10
 """Of how many queries a stretch of backlog is, at least, to show the service time; how many of the longest count."""
-OFTEN = 0.55
+OFTEN = 0.4
 """The base is the median of normal queries, so about half of all queries meet more than that; beyond this share it
 is low."""
 WORK_ERROR = 0.5
