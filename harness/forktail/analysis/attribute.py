@@ -183,7 +183,7 @@ def _backlog(
         observed[rows] -= np.maximum(later, 0)
     np.maximum(observed, 0, out=observed)
     stalled = begun.sum(axis=0, dtype=np.int64)
-    service = service_time(observed, stalled, sent, completed, base_ns)
+    service = service_time(observed, stalled, sent, completed, lag, base_ns, threads)
     worked = round_work(observed, completed, service)
     queued = observed - worked
     greatest = envelope(queued, threads)

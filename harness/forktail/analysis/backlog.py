@@ -31,6 +31,8 @@ LONG_EPISODE, EPISODES = 100, 10
 OFTEN = 0.4
 """The base is the median of normal queries, so about half of all queries meet more than that; beyond this share it
 is low."""
+BEGUN_BY = 3
+"""Known stalls and lateness of less than the reciprocal share of the greatest backlog are not what made it."""
 WORK_ERROR = 0.5
 """A jump of up to this share of the work that the server did on the same round is the error of that estimate."""
 
@@ -92,29 +94,41 @@ def envelope(backlog: Int64, threads: int) -> Int64:
     return greatest
 
 
-def service_time(observed: Int64, stalled: Int64, sent: Int64, completed: Int64, base_ns: int) -> float:
+def service_time(
+    observed: Int64, stalled: Int64, sent: Int64, completed: Int64, lag: Int64, base_ns: int, threads: int
+) -> float:
     """The time to serve a query, from the longest stretches of queries that all met a backlog; shapes as in `steps`.
 
     In such a stretch the server serves without a break. Whatever else keeps it makes the stretch longer, so the
     shortest
     time of a query counts. It is never more than the base, nor than the time between two queries: the server keeps up.
     """
-    least = min(float(base_ns), float(sent[-1] - sent[0]) / max(len(sent) - 1, 1)) if len(sent) else 0.0
+    least = min(base_ns / threads, float(sent[-1] - sent[0]) / max(len(sent) - 1, 1)) if len(sent) else 0.0
     # A service that became a little slower than the base leaves a backlog that never ends, and is none.
     level = base_ns if np.count_nonzero(observed) > OFTEN * len(observed) else 0
     edges = np.flatnonzero(np.diff(observed > level, prepend=False, append=False))
     first, last = edges[::2], edges[1::2] - 1
     counts = last - first + 1
     longest = np.argsort(-counts, kind="stable")[:EPISODES]
+    blind, seen = least, False
     for start, end, count in zip(first[longest], last[longest], counts[longest], strict=True):
         if count < LONG_EPISODE:
             break
         # A stall that began before the first query of the stretch was sent may have been its start.
-        known = int(stalled[max(start - 1, 0) : end].sum())
+        since = max(int(start) - 1, 0)
+        known = int(stalled[since:end].sum())
         busy = int(completed[start : end + 1].max() - sent[start]) - base_ns - level - known
-        if busy > 0:
-            least = min(least, busy / int(count))
-    return least
+        if busy <= 0:
+            continue
+        least = min(least, busy / int(count))
+        # Without a stall at its start, the greatest backlog of the stretch is an unseen one, and perhaps a round's
+        work.
+        greatest = int(observed[start : end + 1].max())
+        if BEGUN_BY * (known + int(lag[start : end + 1].max())) >= greatest:
+            seen = seen or greatest > BEGUN_BY * base_ns
+        else:
+            blind = min(blind, max(busy - greatest, 0) / int(count))
+    return least if seen else min(least, blind)
 
 
 def round_work(observed: Int64, completed: Int64, service_ns: float) -> Int64:
