@@ -46,13 +46,14 @@ def _log(scenario: Scenario, completed: Int64) -> QueryLog:
         connections=50,
         intended_ns=scenario.intended,
         lag_ns=lag,
+        held_ns=np.zeros_like(lag),
         client_lag_ns=lag,
         latency_ns=completed - scenario.intended,
-        connection=codes.astype(np.uint32),
+        read_delay_ns=np.zeros_like(lag),
         operation=codes,
         status=codes,
         miss=flags,
-        held=flags,
+        stamped=~flags,
     )
 
 
