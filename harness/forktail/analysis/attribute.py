@@ -184,7 +184,8 @@ def _backlog(
     np.maximum(observed, 0, out=observed)
     stalled = begun.sum(axis=0, dtype=np.int64)
     service = service_time(observed, stalled, sent, completed, lag, base_ns, threads)
-    worked = round_work(observed, completed, service)
+    # Replies of several threads come close together without a round.
+    worked = round_work(observed, completed, service) if threads == 1 else np.zeros_like(observed)
     queued = observed - worked
     greatest = envelope(queued, threads)
     found, bound = steps(greatest, worked, stalled, sent, base_ns, ordinary)

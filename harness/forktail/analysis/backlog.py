@@ -121,8 +121,7 @@ def service_time(
         if busy <= 0:
             continue
         least = min(least, busy / int(count))
-        # Without a stall at its start, the greatest backlog of the stretch is an unseen one, and perhaps a round's
-        work.
+        # Without a stall at its start, an unseen one made the greatest backlog, perhaps with a round's work.
         greatest = int(observed[start : end + 1].max())
         if BEGUN_BY * (known + int(lag[start : end + 1].max())) >= greatest:
             seen = seen or greatest > BEGUN_BY * base_ns
