@@ -133,10 +133,9 @@ def service_time(
 def round_work(observed: Int64, completed: Int64, service_ns: float) -> Int64:
     """The work on other queries between the serving of each query and its reply, at most its observed backlog.
 
-    An event loop that has a backlog serves all that has arrived, and then writes the replies. So a reply waits for
-    the work
-    on the queries behind it as well, and their replies follow faster than the server works: by as much as it had worked
-    ahead. That is Lindley's recursion over the completions, backwards.
+    An event loop that has a backlog serves all that has arrived, and then writes the replies. So a reply waits for the
+    work on the queries behind it as well, and their replies follow faster than the server works: by as much as it had
+    worked ahead. That is Lindley's recursion over the completions, backwards.
     """
     done = np.maximum.accumulate(completed)
     ahead = (service_ns - np.diff(done)).astype(np.int64)
