@@ -208,8 +208,8 @@ def attribute(
     """Prepare the split of the queries chosen by `replied`, all of which must have a reply.
 
     `base_ns` is the run's ordinary time from sending to reply; see `baseline`. The `ordinary` queries, those of the
-    normal
-    class, show how much a backlog may change from one query to the next; None stands for all. So many `threads` serve.
+    normal class, show how much a backlog may change from one query to the next; None stands for all. So many `threads`
+    serve.
     """
     if (queries.status[replied] > ERROR).any():
         raise ValueError("a query without a reply has no latency to split")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from forktail.analysis.quantity import significant
+from forktail.analysis.quantity import share_text
 from forktail.analysis.sweep.contrast import ALIKE, ALIKE_WITHIN, HIGHER, INCONCLUSIVE, LOWER
 from forktail.analysis.sweep.label import Cell, again, flavour, fork_label, group_labels
 
@@ -61,8 +61,8 @@ def _better(contrasts: Sequence[Document]) -> list[str]:
         if one["verdict"] not in (LOWER, HIGHER):
             continue
         winner, loser = (one["new"], one["old"]) if one["verdict"] == LOWER else (one["old"], one["new"])
-        times = 1 / one["ratio"] if one["verdict"] == LOWER else one["ratio"]
-        metric = f"{NAMES[one['metric']]} ({significant(times)} times lower)"
+        left = one["ratio"] if one["verdict"] == LOWER else 1 / one["ratio"]
+        metric = f"{NAMES[one['metric']]} ({share_text(1 - left)} lower)"
         wins.setdefault(winner, {}).setdefault(loser, []).append(metric)
     most = sorted(wins, key=lambda winner: -sum(map(len, wins[winner].values())))
     return [
