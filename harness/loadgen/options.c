@@ -3,6 +3,7 @@
 
 #include "arrivals.h"
 #include "fail.h"
+#include "idle.h"
 #include "query_log.h"
 
 #include <errno.h>
@@ -70,6 +71,8 @@ static const struct option_spec specs[] = {
      .help = "the fraction of a value's bytes that are random"},
     {"seed", FILL | RUN | SCHEDULE, COUNT, AT(seed), "1", 0, 0x1p63,
      .help = "the same seed gives the same queries at the same times"},
+    {"idle", RUN, COUNT, AT(idle), "0", 0, IDLE_MAX,
+     .help = "queries to send one by one before the load, for idle_us"},
     {"drain-ms", RUN, COUNT, AT(drain_ms), "5000", 0, 3.6e6,
      .help = "how long to wait for the last replies"},
     {"spin-us", RUN, COUNT, AT(spin_us), "0", 0, 1e6,

@@ -32,6 +32,7 @@ struct options {
 	uint64_t value_bytes;
 	double value_entropy;
 	uint64_t seed;
+	uint64_t idle;
 	uint64_t drain_ms;
 	uint64_t spin_us;
 	uint64_t fifo;

@@ -4,6 +4,7 @@
 #include "clock.h"
 #include "control.h"
 #include "fail.h"
+#include "idle.h"
 #include "process.h"
 #include "summary.h"
 #include "traffic.h"
@@ -226,6 +227,8 @@ int run(const struct options *options)
 	traffic.log = &log;
 	process_lock_memory();
 
+	static uint64_t round_trips[IDLE_MAX];
+	size_t idle = idle_round_trips(&traffic, options->idle, round_trips);
 	uint64_t origin = clock_now() + LEAD_NS;
 	struct rusage before, after;
 
@@ -250,6 +253,7 @@ int run(const struct options *options)
 
 	struct summary summary = summary_of(&traffic, options->rate);
 
+	summary.idle = quantiles_of(round_trips, idle);
 	summary.end = end;
 	summary.cost = cost_between(&before, &after);
 	summary_print(&summary, &traffic.errors);

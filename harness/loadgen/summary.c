@@ -27,7 +27,7 @@ static uint64_t quantile(const uint64_t *sorted, uint64_t samples, double p)
 	return sorted[(uint64_t)ceil(p * (double)samples - 1e-9) - 1];
 }
 
-static struct quantiles quantiles_of(uint64_t *values, uint64_t samples)
+struct quantiles quantiles_of(uint64_t *values, uint64_t samples)
 {
 	if (samples == 0)
 		return (struct quantiles){0};
@@ -271,6 +271,7 @@ void summary_print(const struct summary *s, const struct error_tally *errors)
 	print_quantiles("lag_us", &s->lag);
 	print_quantiles("latency_us", &s->latency);
 	print_quantiles("read_delay_us", &s->read_delay);
+	print_quantiles("idle_us", &s->idle);
 	print_count("unstamped", s->unstamped);
 	print_count("stamp_error_ns", s->stamp_error);
 	print_count("clock_steps", s->clock_steps);

@@ -16,7 +16,7 @@ struct summary {
 	struct quantiles {
 		uint64_t samples;
 		uint64_t p50, p99, p999, max; /* ns */
-	} lag, latency, read_delay;
+	} lag, latency, read_delay, idle;
 	uint64_t held;      /* queries that waited for room in their sockets */
 	uint64_t unstamped; /* replies that count from their reading */
 	uint64_t stamp_error, clock_steps;
@@ -26,6 +26,9 @@ struct summary {
 
 /* Computes everything from the records, and proves that they agree with what the loop counted. */
 struct summary summary_of(const struct traffic *traffic, double rate);
+
+/* Sorts the values. */
+struct quantiles quantiles_of(uint64_t *values, uint64_t samples);
 
 /* The resources used between two readings. */
 struct rusage cost_between(const struct rusage *before, const struct rusage *after);

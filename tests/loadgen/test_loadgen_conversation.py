@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.loadgen.conftest import Generator, Redis, arguments
+from tests.loadgen.conftest import Generator, Redis, StartStub, arguments
 from tests.loadgen.test_loadgen_truth import assert_conserved
 
 
@@ -196,3 +196,15 @@ def test_the_log_appears_only_when_whole(load: Generator, redis: Redis) -> None:
     result = load.finish(process)
     assert not log.with_name("queries.bin.tmp").exists()
     assert log.stat().st_size == 64 + 32 * result.end["intended"]
+
+
+def test_idle_round_trips_come_before_the_load_and_count_nowhere(load: Generator, stub: StartStub) -> None:
+    delay = 2_000_000
+    server = stub("delay", delay)
+    result = load.run(server.port, rate=1000, queries=500, connections=5, idle=20)
+    assert result.code == 0
+    assert result.end["intended"] == result.end["completed"] == 500
+    assert result.end["idle_us"]["p50"] >= delay / 1000
+    assert len(server.stop()) == 520
+    without = load.run(stub("delay", delay).port, rate=1000, queries=100)
+    assert without.end["idle_us"]["p50"] is None

@@ -18,6 +18,8 @@ NAME = "forktail-load"
 REALTIME_PRIORITY = 10
 _FILL_SECONDS_PER_KEY = 1 / 2_000
 _DRAIN_MS = 10_000
+_IDLE_QUERIES = 64
+"""Enough for a median of the time of a query that meets no other; they take some milliseconds."""
 _LOG_SECONDS_PER_QUERY = 24 / 2_000_000
 """From another host its records come over the network, at 2 MB a second at least."""
 _KEY_NAMES = {"memtier_benchmark": "memtier", "redis-benchmark": "redis-benchmark"}
@@ -70,6 +72,7 @@ class Load:
             f"--rate={load.rate}",
             f"--queries={load.rate * longest_ns // 10**9 + 1}",
             f"--connections={load.clients}",
+            f"--idle={_IDLE_QUERIES}",
             f"--arrivals={load.arrivals}",
             f"--distribution={load.keys}",
             f"--gaussian-mean={load.gaussian_mean}",
