@@ -112,7 +112,7 @@ class Attribution:
                     since[touched],
                     until[touched],
                     owed[touched],
-                    self.backlog.kinds[:, rows][:, touched],
+                    self.backlog.kinds[:, self.backlog.column[rows][touched]],
                 )
                 excess -= parts[_STALL:_BEHIND_LAG].sum(axis=0) + parts[_BEHIND:_SERVICE].sum(axis=0)
         parts[_BEHIND_LAG] = np.minimum(np.maximum(excess - self.base_ns, 0), self.backlog.client_lag_ns[rows])
@@ -166,35 +166,47 @@ def _backlog(
     threads: int,
 ) -> Backlog:
     """What each query's backlog is owed to; all arrays in the order of sending."""
-    if not len(sent):
-        return Backlog(sent, np.zeros((len(STALLS), 0), dtype=np.float32), sent)
-    observed, begun = completed - sent, np.zeros((len(STALLS), max(len(sent) - 1, 0)), dtype=np.float32)
+    count = len(sent)
+    if not count:
+        return Backlog(sent, np.zeros(0, dtype=np.int32), np.zeros((len(STALLS), 1), dtype=np.float32), sent)
+
+    def begun(pairs: Int64) -> Float32:
+        """The time of the stalls of each kind that began between the chosen queries and the one behind each."""
+        since, until = stalls.segment(sent[pairs]), stalls.segment(sent[pairs + 1])
+        of_kinds = [stalls.begun(index, until) - stalls.begun(index, since) for index in range(len(STALLS))]
+        return np.array(of_kinds, dtype=np.float32).reshape(len(STALLS), len(pairs))
+
+    observed, stalled = completed - sent, np.zeros(count - 1, dtype=np.int64)
     observed -= base_ns
-    for first in range(0, len(sent) if len(stalls.edges) else 0, _CHUNK):
+    for first in range(0, count if len(stalls.edges) else 0, _CHUNK):
         rows = slice(first, first + _CHUNK)
         since = stalls.segment(sent[first : first + _CHUNK + 1])
-        of_rows = since[: len(sent[rows])]
         until = stalls.segment(completed[rows])
-        later = np.zeros(len(of_rows), dtype=np.int64)
+        later = np.zeros(len(until), dtype=np.int64)
         for index in range(len(STALLS)):
             so_far = stalls.begun(index, since)
-            begun[index, rows] = np.diff(so_far)
-            later += stalls.elapsed(index, completed[rows], until) - so_far[: len(of_rows)]
+            stalled[rows] += np.diff(so_far)
+            later += stalls.elapsed(index, completed[rows], until) - so_far[: len(until)]
         observed[rows] -= np.maximum(later, 0)
     np.maximum(observed, 0, out=observed)
-    stalled = begun.sum(axis=0, dtype=np.int64)
     service = service_time(observed, stalled, sent, completed, lag, base_ns, threads)
     # Replies of several threads come close together without a round.
+    queued = observed.copy()
     worked = round_work(observed, completed, service) if threads == 1 else np.zeros_like(observed)
-    queued = observed - worked
+    queued -= worked
     greatest = envelope(queued, threads)
     found, bound = steps(greatest, worked, stalled, sent, base_ns, ordinary)
-    of_busiest = owed(greatest, found, bound, begun, lag)
+    del worked
+    of_busiest = owed(greatest, found, bound, stalled, begun, lag)
+    del found, greatest
     # The rest of a round of the event loop is owed to what made the backlog that the round works off.
     scale = observed / np.maximum(queued, 1)
-    stalls_ns = np.minimum(of_busiest.stalls_ns, queued) * scale
-    client_lag_ns = np.minimum(of_busiest.client_lag_ns, queued) * scale
-    return Backlog(stalls_ns.astype(np.int64), of_busiest.kinds, client_lag_ns.astype(np.int64))
+    return Backlog(
+        (np.minimum(of_busiest.stalls_ns, queued) * scale).astype(np.int64),
+        of_busiest.column,
+        of_busiest.kinds,
+        (np.minimum(of_busiest.client_lag_ns, queued) * scale).astype(np.int64),
+    )
 
 
 def attribute(
@@ -225,9 +237,7 @@ def attribute(
         in_order = _backlog(sent[order], completed[order], lag[order], base_ns, stalls, ordinary[order], threads)
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        backlog = Backlog(
-            in_order.stalls_ns[place], np.ascontiguousarray(in_order.kinds[:, place]), in_order.client_lag_ns[place]
-        )
+        backlog = in_order.taken(place)
     return Attribution(stalls, base_ns, sent, completed, lag, backlog)
 
 

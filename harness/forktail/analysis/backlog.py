@@ -12,6 +12,7 @@ service time can make the result drift.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,23 +44,28 @@ class Backlog:
 
     stalls_ns: Int64
     """To stalls of all kinds; shape (queries,)."""
+    column: npt.NDArray[np.int32]
+    """Which column of `kinds` is the query's; shape (queries,). Most queries owe nothing and share the first one."""
     kinds: Float32
-    """To each kind of stall, as far as 32 bits hold it: to share out the former; shape (kinds of stalls, queries)."""
+    """To each kind of stall, as far as 32 bits hold it: to share out `stalls_ns`; a row a kind, the first column 0."""
     client_lag_ns: Int64
     """Shape (queries,)."""
 
+    def taken(self, rows: Int64) -> Backlog:
+        """The same with the queries in another order."""
+        return Backlog(self.stalls_ns[rows], self.column[rows], self.kinds, self.client_lag_ns[rows])
 
-def owed(observed: Int64, found: Int64, bound: int, begun: Float32, lag: Int64) -> Backlog:
+
+def owed(
+    observed: Int64, found: Int64, bound: int, stalled: Int64, begun: Callable[[Int64], Float32], lag: Int64
+) -> Backlog:
     """Share out the observed backlog by replaying its steps (`steps`) without one cause after another.
 
-    `begun` is the time of the stalls of each kind that began between two queries, shape (kinds, queries - 1): a
-    query sent
-    during a stall waits for what is left of it, so a stall is in the backlog as a whole from its beginning on. What the
-    replay with the stalls lacks of the observed backlog is owed to unseen jumps. A step above `bound` is a long one
-    (`steps`).
-    `lag` is the generator's lateness.
+    `stalled` is the time of the stalls that began between two queries, shape (queries - 1,), and `begun` gives that of
+    each kind for chosen pairs, shape (kinds, pairs): a query sent during a stall waits for what is left of it, so a
+    stall is in the backlog as a whole from its beginning on. What the replay with the stalls lacks of the observed
+    backlog is owed to unseen jumps. A step above `bound` is a long one (`steps`). `lag` is the generator's lateness.
     """
-    stalled = begun.sum(axis=0, dtype=np.int64)
     known = replay(found + stalled, observed)
     none = replay(found, known)
     by_stalls = known - none
@@ -71,14 +77,17 @@ def owed(observed: Int64, found: Int64, bound: int, begun: Float32, lag: Int64) 
         punctual = replay(np.where((found > bound) & (late > found), 0, found + late), none)
     # Only what is owed has kinds; it falls for all of them alike.
     rows = np.flatnonzero(by_stalls[1:])
-    kinds = np.zeros((len(begun), len(observed)), dtype=np.float32)
+    of_kinds = begun(rows)
+    kinds = np.zeros((len(of_kinds), len(rows) + 1), dtype=np.float32)
     before = by_stalls[rows] + stalled[rows]
     factors = np.where(before > 0, by_stalls[rows + 1] / np.maximum(before, 1), 0).astype(np.float32)
     fresh = by_stalls[rows] == 0
-    for kind, of_kind in zip(kinds, begun, strict=True):
+    for kind, of_kind in zip(kinds, of_kinds, strict=True):
         if of_kind.any():
-            kind[rows + 1] = fade(factors, of_kind[rows].astype(np.float32), fresh)
-    return Backlog(by_stalls, kinds, none - punctual)
+            kind[1:] = fade(factors, of_kind, fresh)
+    column = np.zeros(len(observed), dtype=np.int32)
+    column[rows + 1] = np.arange(1, len(rows) + 1, dtype=np.int32)
+    return Backlog(by_stalls, column, kinds, none - punctual)
 
 
 def envelope(backlog: Int64, threads: int) -> Int64:

@@ -445,7 +445,7 @@ def _slow_query(result: Result, index: int, parts_ns: npt.NDArray[np.int64]) -> 
         "intended_ns": intended,
         "after_fork_ms": round(min(since) / 1e6, 6) if since else None,
         "operation": OPERATIONS[queries.operation[index]],
-        "connection": int(queries.connection[index]),
+        "connection": index % max(queries.connections, 1),
         "latency_us": us(int(queries.latency_ns[index])),
         "cause": CAUSES[result.cause[index]],
         "parts_us": {part: us(int(ns)) for part, ns in zip(PARTS, parts_ns, strict=True)},
