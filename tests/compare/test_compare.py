@@ -215,6 +215,14 @@ def _unmeasured(base: Path, new: Path) -> None:
     edit(_summaries(new)[3], lambda document: document["fork"].update(duration_us=None))
 
 
+def _withheld(_: Path, new: Path) -> None:
+    def owe(document: Document) -> None:
+        reason = {"p99": "9 ms came from the load generator's own lateness"}
+        document["queries"]["snapshot"].update(p99_us=None, withheld=reason)
+
+    edit(_summaries(new)[2], owe)
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -232,6 +240,7 @@ def _unmeasured(base: Path, new: Path) -> None:
         (_host_changed_meanwhile, "NEW was measured under several conditions: cpu.governor is "),
         (_kernel_changed_meanwhile, "NEW was measured on several kernels: 6.1.1-forktail-default, 6.1.2"),
         (_unmeasured, "fork_us was not measured in "),
+        (_withheld, "NEW lacks 1 run: default-r2 has a figure that is withheld (snapshot.p99_us: 9 ms came from the"),
     ],
 )
 def test_what_cannot_be_compared_is_told_and_never_a_pass(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,7 @@ def _cell(one: Match, thresholds: Thresholds) -> _Cell:
     base, new = one.base, one.new
     if base is None or new is None:
         return _Cell(one, [_absent(one)])
+    base, new = _with_judged_figures(base, thresholds), _with_judged_figures(new, thresholds)
     failures = [*_lost(base, "BASE", thresholds), *_lost(new, "NEW", thresholds)]
     failures += _of_several(base, "BASE", thresholds) + _of_several(new, "NEW", thresholds)
     failures += _unlike(base, new, thresholds)
@@ -146,6 +147,22 @@ def _label(cell: SideCell) -> str:
 
 def _fork(cell: SideCell) -> str:
     return cell.arm if cell.threads is None else f"{cell.arm}, {threads_text(cell.threads)}"
+
+
+def _with_judged_figures(cell: SideCell, thresholds: Thresholds) -> SideCell:
+    """The cell without the runs whose judged figures are withheld: these are lost to the comparison."""
+    kept, lost = [], list(cell.lost)
+    for run in cell.runs:
+        reasons = [
+            f"{name}: {run.withheld[name]}"
+            for name, metric in thresholds.metrics.items()
+            if metric.judged and name in run.withheld
+        ]
+        if reasons:
+            lost.append(f"{run.name} has a figure that is withheld ({'; '.join(reasons)})")
+        else:
+            kept.append(run)
+    return replace(cell, runs=kept, lost=lost)
 
 
 def _lost(cell: SideCell, role: str, thresholds: Thresholds) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from forktail import rundir
 from forktail.analysis import analyse
 from forktail.analysis.compare.conditions import host_conditions, machine
-from forktail.analysis.sweep.cells import METRICS, measured
+from forktail.analysis.sweep.cells import METRICS, measured, withheld
 from forktail.analysis.sweep.label import settings
 from forktail.errors import BadInput
 from forktail.flavour import recorded_flavour
@@ -37,6 +37,8 @@ class MeasuredRun:
     machine: str
     values: dict[str, float | None]
     """By name of METRICS."""
+    withheld: dict[str, str]
+    """Why a figure is null, by name of METRICS: it owes too much to the load generator."""
     conditions: Document
     """By dotted key (`host_conditions`)."""
     probes: Document
@@ -152,6 +154,7 @@ def _run(run: Document, summary: Document, environment: Mapping[str, Any]) -> Me
         release=str(summary["kernel"]["release"]),
         machine=machine(environment),
         values={metric: _value(run["name"], metric, measured(summary, metric)) for metric in METRICS},
+        withheld={metric: reason for metric in METRICS if (reason := withheld(summary, metric))},
         conditions=host_conditions(environment, summary["engine"]),
         probes=summary["probes"],
         forktail=summary["forktail"],
