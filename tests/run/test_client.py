@@ -83,7 +83,7 @@ def test_queries_are_classified_by_the_clock_of_the_server(
     within = (truth >= window["start_ns"]) & (truth <= window["end_ns"])
     queries = summary["queries"]
     assert abs(queries["snapshot"]["count"] - int(within.sum())) <= queries["ambiguous"]["count"]
-    assert sum(queries[name]["count"] for name in ("normal", "snapshot", "warmup", "ambiguous")) == len(log)
+    assert sum(queries[name]["count"] for name in ("normal", "armed", "snapshot", "warmup", "ambiguous")) == len(log)
     assert "Load from" in (out / "report.html").read_text()
     again_code, again, errors = start("report", out, "--json").finish()
     assert again_code == code, errors
