@@ -128,7 +128,7 @@ def test_the_numbers_are_those_of_the_run_made_by_hand(analysed: tuple[Path, Sum
     assert slowest[0]["parts_us"]["fork"] == 9_995
     assert all(sum(query["parts_us"].values()) == pytest.approx(query["latency_us"]) for query in slowest)
     assert sum(document["attribution"]["share"].values()) == pytest.approx(1, abs=1e-5)
-    assert "is fork (10 ms during which the server answered nobody)" in document["answer"]
+    assert "is fork (10 ms during which the server answered no query)" in document["answer"]
 
 
 def test_normal_queries_that_the_fork_caught_are_told_apart(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def _of_intervals(result: Result, closed: ClosedLoad) -> str:
         return f"{closed.generator} answered no query in the intervals that the snapshot's window touches."
     return (
         f"In the intervals that the snapshot's window touches, {'; '.join(sentences)}. {closed.generator} is a closed "
-        "loop: while the server answered nobody it sent nothing, so that the queries which would have waited are "
+        "loop: while the server answered no query it sent nothing, so that the queries which would have waited are "
         "missing from these figures (coordinated omission), all percentiles are too low, and nothing tells what the "
         "slow ones waited for."
     )
@@ -132,7 +132,7 @@ def _named(cause: str, result: Result) -> str:
         return _name(cause, result)
     longest = max(fork.fork_ns for fork in result.snapshots)
     length = ("up to " if len(result.snapshots) > 1 else "") + time_text(longest)
-    return f"fork ({length} during which the server answered nobody)"
+    return f"fork ({length} during which the server answered no query)"
 
 
 def _name(cause: str, result: Result) -> str:
