@@ -222,13 +222,14 @@ int run(const struct options *options)
 	open_traffic(&traffic, options, loop.epoll);
 	process_schedule(options->fifo, options->cpu);
 
+	static uint64_t round_trips[IDLE_MAX];
+	size_t idle = idle_round_trips(&traffic, options->idle, round_trips);
+
 	struct query_log log = query_log_open(options->log, options->queries);
 
 	traffic.log = &log;
 	process_lock_memory();
 
-	static uint64_t round_trips[IDLE_MAX];
-	size_t idle = idle_round_trips(&traffic, options->idle, round_trips);
 	uint64_t origin = clock_now() + LEAD_NS;
 	struct rusage before, after;
 

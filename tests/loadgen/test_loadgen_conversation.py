@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -208,3 +209,13 @@ def test_idle_round_trips_come_before_the_load_and_count_nowhere(load: Generator
     assert len(server.stop()) == 520
     without = load.run(stub("delay", delay).port, rate=1000, queries=100)
     assert without.end["idle_us"]["p50"] is None
+
+
+def test_a_server_that_does_not_answer_before_the_load_ends_the_run(load: Generator) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        result = load.run(silent.getsockname()[1], connections=1, idle=3)
+    assert result.code == 3
+    assert result.message == "forktail-load: the server did not answer one query within 5 s before the load\n"
+    assert not list(load.directory.glob("queries.bin*"))
